@@ -64,8 +64,8 @@ class HandoffResult(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What the giver gets. `outcome` is there exactly when the handoff is completed.
 
     `output` is the whole answer, or its head and tail with `truncated`; of an unfinished or failed handoff
-    it is what there is so far, and `partial` says so. `phase` is the latest fact in a word (queued, starting, typing,
-    working, asking, held, uncertain, limited); `question` is what the agent asks of a person.
+    it is what there is so far, and `partial` says so. `phase` is the latest fact in a word (queued, starting,
+    typing, working, asking, held, uncertain, limited); `question` is what the agent asks of a person.
     """
 
     handoff_id: str
