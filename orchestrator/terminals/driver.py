@@ -5,7 +5,6 @@ hooks, screens). It never types, never forks and never waits; `terminals/` does 
 A new CLI is one module in `drivers/` and recorded screens for its tests.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -81,11 +80,10 @@ class SpoolEntry(msgspec.Struct, frozen=True, kw_only=True):
         stamp, _, event = path.name.partition(".")
         nanoseconds = int(stamp.partition("-")[0])
         raw = path.read_bytes()
+        payload: dict[str, Any]
         try:
-            payload = json.loads(raw)
-        except ValueError:
-            payload = None
-        if not isinstance(payload, dict):
+            payload = msgspec.json.decode(raw, type=dict[str, Any])
+        except (msgspec.DecodeError, ValueError):
             payload = {"raw": raw.decode("utf-8", "replace")}
         at = datetime.fromtimestamp(nanoseconds / 1e9, UTC)
         return cls(id=path.name, event=event, at=at, payload=payload)
@@ -115,6 +113,13 @@ class Driver(Protocol):
 
     def prepare(self, spec: AgentSpec, folder: Path) -> Launch:
         """Writes what the CLI needs into `folder` and says how to start it. Blocking file work only."""
+        ...
+
+    def compose(self, text: str, header: str | None, folder: Path) -> str:
+        """Exactly what is typed for `text`; most put `header` and a line break ahead of it.
+
+        May write files into `folder`. It is called once for each submit, before anything is typed.
+        """
         ...
 
     def interpret(self, terminal_id: str, entry: SpoolEntry, folder: Path) -> list[AgentFact]:
