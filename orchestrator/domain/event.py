@@ -21,8 +21,6 @@ class EventType(StrEnum):
     CANCELLED = "thread.cancelled"
     RELEASED = "thread.released"
     MESSAGE = "thread.message"
-    REJOINED = "thread.rejoined"
-    """A repeated call with the same idempotency key came back to the job."""
     QUEUED = "handoff.queued"
     """Waits for a free terminal; data: `place` (1 is next), `limit`."""
     LATE_REPORT = "handoff.late_report"

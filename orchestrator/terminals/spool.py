@@ -1,0 +1,74 @@
+"""The spools: what hooks left in a terminal's folder, and the FIFO by which they poke the service.
+
+The files are the truth and the pokes only wake: what was written while nobody listened is read later.
+"""
+
+import os
+import stat
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import anyio
+import msgspec
+
+from orchestrator.domain.agent import AgentFact
+from orchestrator.terminals.driver import Driver, SpoolEntry
+
+SWEEP_SECONDS = 30.0
+"""How often the spools of working agents are read without a poke, in case one was lost."""
+
+
+class TerminalFolder:
+    """The private folder of one terminal: mode 0700, removed when the terminal is closed."""
+
+    def __init__(self, root: Path, terminal_id: str) -> None:
+        self.path = root / terminal_id
+        self.spool = self.path / "spool"
+
+    def create(self) -> None:
+        self.spool.mkdir(mode=0o700, parents=True)
+        self.path.chmod(0o700)
+
+    def read_new(self, driver: Driver, terminal_id: str, seen: set[str]) -> list[AgentFact]:
+        """The facts of the entries not in `seen`, oldest first; adds those entries to `seen`. Blocks."""
+        facts: list[AgentFact] = []
+        with suppress(FileNotFoundError):
+            names = sorted(entry.name for entry in os.scandir(self.spool) if not entry.name.startswith("."))
+            for name in names:
+                if name in seen:
+                    continue
+                seen.add(name)
+                entry = SpoolEntry.read(self.spool / name)
+                facts += [
+                    msgspec.structs.replace(fact, evidence={**fact.evidence, "spool": name})
+                    for fact in driver.interpret(terminal_id, entry, self.path)
+                ]
+        return facts
+
+
+class Pokes:
+    """The FIFO that hooks write terminal ids to. Open for writing too, so that it never reads as ended."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._fd = -1
+
+    def open(self) -> None:
+        with suppress(FileExistsError):
+            os.mkfifo(self.path, 0o600)
+        if not stat.S_ISFIFO(self.path.stat().st_mode):
+            raise OSError(f"{self.path} is in the way of the service's FIFO: remove it")
+        self._fd = os.open(self.path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+
+    async def run(self, on_poke: Callable[[set[str]], None]) -> None:
+        """Calls `on_poke` with the ids that came in, until cancelled."""
+        rest = b""
+        try:
+            while True:
+                await anyio.wait_readable(self._fd)
+                with suppress(BlockingIOError):
+                    *lines, rest = (rest + os.read(self._fd, 65536)).split(b"\n")
+                    on_poke({line.decode("ascii", "replace") for line in lines if line})
+        finally:
+            os.close(self._fd)
