@@ -1,0 +1,33 @@
+# Thin names over the commands below; each sets up .venv by itself.
+.PHONY: setup demo test check bench lock
+BIN := .venv/bin
+
+setup:
+	@.ci/setup
+
+# Starts a service on an embedded store, hands a task to a scripted agent in tmux, prints the answer.
+demo: setup
+	@$(BIN)/python examples/demo.py
+
+# All that needs Python and tmux.
+test: setup
+	@$(BIN)/pytest -m "not cli_agents and not bench"
+	@echo "Left to 'make check': tests with real agent CLIs (cli_agents), formatting, lint, types, imports."
+
+# Every gate.
+check: setup
+	@$(BIN)/ruff format --check
+	@$(BIN)/ruff check
+	@$(BIN)/pyright
+	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/pytest -m "not bench"
+
+# Measures, prints ratios, and writes .bench/latest.json.
+bench: setup
+	@$(BIN)/pytest -m bench -s tests/bench
+
+# Pins the newest releases that pyproject.toml allows.
+lock: setup
+	@$(BIN)/python -m pip install --quiet uv
+	@$(BIN)/uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --upgrade \
+		--generate-hashes --no-emit-index-url --no-emit-find-links --no-header --quiet -o requirements.lock
