@@ -50,8 +50,7 @@ class Scripted:
         else:
             argv = [sys.executable, "-I", "-S", str(compiled(PROGRAM))]
             argv += ["--log", str(folder / LOG), "--partial", str(folder / PARTIAL), *command]
-        tools = {"CHANGEOVER_URL": spec.url, "CHANGEOVER_TOKEN": spec.token}
-        return Launch(argv=argv, env=tools if spec.profile.mcp else {})
+        return Launch(argv=argv)
 
     def compose(self, text: str, header: str | None, folder: Path) -> str:
         return f"{header}\n{text}" if header else text
