@@ -8,7 +8,7 @@ The agent has no model to instruct: a profile's system prompt is a text for peop
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.machinery import SourceFileLoader
 from importlib.util import cache_from_source
 from pathlib import Path
@@ -66,8 +66,7 @@ class Scripted:
                 kind=kind,
                 at=entry.at,
                 source=Source.HOOK,
-                evidence={"spool": entry.id},
-                **fields(dict(entry.payload)),
+                **fields(entry.payload),
             )
         ]
 
@@ -130,15 +129,19 @@ def _question(lines: list[str]) -> str:
     return " ".join(row[2:].strip() for row in rows)
 
 
-def _pick(*names: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
+def _pick(*names: str) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
     return lambda payload: {name: payload.get(name) for name in names}
 
 
-_MEANINGS: dict[str, tuple[FactKind, Callable[[dict[str, Any]], dict[str, Any]]]] = {
+def _answered(payload: Mapping[str, Any]) -> dict[str, Any]:
+    return _pick("turn", "question_id")(payload) | {"evidence": {"answer": payload.get("answer")}}
+
+
+_MEANINGS: dict[str, tuple[FactKind, Callable[[Mapping[str, Any]], dict[str, Any]]]] = {
     "ready": (FactKind.READY, _pick()),
     "submitted": (FactKind.SUBMITTED, _pick("turn", "text")),
     "asking": (FactKind.ASKING, _pick("turn", "question", "question_id")),
-    "answered": (FactKind.ANSWERED, _pick("turn", "question_id")),
+    "answered": (FactKind.ANSWERED, _answered),
     "stopped": (FactKind.TURN_ENDED, _pick("turn", "answer")),
     "failed": (FactKind.TURN_FAILED, _pick("turn", "error", "answer")),
 }

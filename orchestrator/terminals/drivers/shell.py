@@ -80,7 +80,6 @@ class Shell:
                 terminal_id=terminal_id,
                 at=entry.at,
                 source=Source.HOOK,
-                evidence={"spool": entry.id},
                 **fields,
             )
         ]
