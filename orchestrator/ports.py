@@ -6,6 +6,7 @@ same contract suite in `tests/`.
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -13,7 +14,7 @@ import msgspec
 from orchestrator.domain.agent import AgentFact
 from orchestrator.domain.event import Event, NewEvent
 from orchestrator.domain.identity import Credential, Principal
-from orchestrator.domain.profile import Profile
+from orchestrator.domain.profile import Profile, ProfileEntry
 from orchestrator.domain.terminal import Delivery, Terminal
 from orchestrator.domain.thread import Message, Status, Thread
 
@@ -156,11 +157,20 @@ class Store(Protocol):
         ...
 
 
+class Profiles(Protocol):
+    """The catalogue of agent profiles, read anew at each call. Both methods block on files."""
+
+    def get(self, name: str, *, folder: Path | None = None) -> Profile:
+        """The profile as seen from `folder`. Raises `UnknownProfile` or `InvalidProfile`."""
+        ...
+
+    def entries(self, *, folder: Path | None = None) -> list[ProfileEntry]: ...
+
+
 class AgentSpec(msgspec.Struct, frozen=True, kw_only=True):
     """All that is needed to start one agent. `token` is the terminal's own credential, `url` the service's.
 
-    `env` is what reaches the agent of the service's own environment, already filtered by the allow-list.
-    `header` is the line a driver puts ahead of texts, where it puts one.
+    What reaches the agent of the service's own environment is decided by `terminals`; `env` is added to it.
     """
 
     terminal_id: str
@@ -168,7 +178,7 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True):
     working_directory: str
     token: str
     url: str
-    env: dict[str, str]
+    env: dict[str, str] = {}
     name: str | None = None
     thread_id: str | None = None
 

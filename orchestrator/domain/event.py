@@ -25,6 +25,8 @@ class EventType(StrEnum):
     """Waits for a free terminal; data: `place` (1 is next), `limit`."""
     LATE_REPORT = "handoff.late_report"
     """A second end (report, turn end) of a handoff that was already completed; data: what it said."""
+    CHILD_ENDED = "handoff.child_ended"
+    """Told to the parent; data: `child`."""
     HELD = "handoff.held"
     """The turn ended while child handoffs or background tasks were open; data: `children`, `background`."""
     STARTING = "terminal.starting"

@@ -44,6 +44,11 @@ class Credentials:
             terminal_id=terminal,
         )
 
+    def is_terminal(self, token: str) -> bool:
+        """Whether a token that was just authenticated belongs to a terminal."""
+        cached = self._cache.get(token_hash(token))
+        return cached is not None and cached[1].scope is Scope.TERMINAL
+
     async def ensure(self, token: str, scope: Scope, principal: Principal) -> None:
         """Makes sure that the store knows this token."""
 

@@ -99,13 +99,24 @@ class Readiness(StrEnum):
 class Driver(Protocol):
     """One agent CLI."""
 
-    name: str
-    program: str
-    """The executable looked for on PATH, unless the profile's `command` replaces it."""
-    typing: TypingRules
-    readiness: Readiness
-    env_names: Sequence[str]
-    """Variables of the service's environment this CLI needs beyond the common allow-list (its API keys)."""
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def program(self) -> str:
+        """The executable looked for on PATH, unless the profile's `command` replaces it."""
+        ...
+
+    @property
+    def typing(self) -> TypingRules: ...
+
+    @property
+    def readiness(self) -> Readiness: ...
+
+    @property
+    def env_names(self) -> Sequence[str]:
+        """Variables of the service's environment it needs beyond the common allow-list (API keys)."""
+        ...
 
     def check(self, spec_problems: list[str], spec: AgentSpec) -> None:
         """Appends a sentence for each thing in the profile this driver cannot honour."""

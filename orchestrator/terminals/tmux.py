@@ -10,7 +10,7 @@ import os
 import secrets
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -47,7 +47,6 @@ set -g detach-on-destroy on
 set -g visual-activity off
 set -g bell-action none
 set -g update-environment ""
-set -wg window-size manual
 set -wg remain-on-exit on
 set -wg remain-on-exit-format ""
 set -wg automatic-rename off
@@ -70,8 +69,9 @@ class FoundPane(msgspec.Struct, frozen=True, kw_only=True):
 class TmuxServer:
     """The server on our socket. All methods block on tmux in a worker thread, none on the event loop."""
 
-    def __init__(self, run_dir: Path, tmux: str | None = None) -> None:
-        self._tmux = tmux or shutil.which("tmux") or "tmux"
+    def __init__(self, run_dir: Path, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+        self._tmux = shutil.which("tmux", path=environ.get("PATH")) or "tmux"
         self._dir = run_dir
         self.socket = _socket_path(run_dir)
         self._conf = run_dir / "tmux.conf"
@@ -92,7 +92,7 @@ class TmuxServer:
 
     def environment(self) -> dict[str, str]:
         """What tmux itself runs with: no outer tmux, and a UTF-8 locale, without which it mangles text."""
-        kept = {name: os.environ[name] for name in ("PATH", "HOME", "USER", "TMPDIR") if name in os.environ}
+        kept = {name: self._environ[name] for name in ("PATH", "HOME", "USER") if name in self._environ}
         return {**kept, "LC_ALL": "C.UTF-8", "TERM": "xterm-256color"}
 
     async def ensure(self) -> bool:

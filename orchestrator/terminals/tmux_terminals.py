@@ -24,10 +24,11 @@ from orchestrator.ports import AgentSpec, DriverInfo, StartedPane, Taken
 from orchestrator.terminals.agent import Activity, RunningAgent
 from orchestrator.terminals.control import Control, escape_format, quote
 from orchestrator.terminals.driver import Driver, View
+from orchestrator.terminals.environment import agent_environment
 from orchestrator.terminals.process import gone
 from orchestrator.terminals.programs import find_programs
 from orchestrator.terminals.spool import SWEEP_SECONDS, Pokes, TerminalFolder
-from orchestrator.terminals.tmux import SESSION, TAG, FoundPane, TmuxServer
+from orchestrator.terminals.tmux import COLUMNS, ROWS, SESSION, TAG, FoundPane, TmuxServer
 from orchestrator.terminals.typing import Typist
 
 KILL_AFTER_SECONDS = 2.0
@@ -40,8 +41,9 @@ SCREEN_READ_SECONDS = 0.05
 class TmuxTerminals:
     """See the port for the contract. Usable inside `running`."""
 
-    def __init__(self, home: Path, drivers: Mapping[str, Driver], tmux: str | None = None) -> None:
-        self._server = TmuxServer(home / "run", tmux)
+    def __init__(self, home: Path, drivers: Mapping[str, Driver], environ: Mapping[str, str]) -> None:
+        self._server = TmuxServer(home / "run", environ)
+        self._environ = environ
         self._folders = home / "terminals"
         self._pokes = Pokes(home / "run" / "poke")
         self._drivers = drivers
@@ -173,7 +175,7 @@ class TmuxTerminals:
             control = Control(self._server.control_argv(), self._printed, self._window_closed)
             await control.open(self._server.environment())
             self._tasks.start_soon(self._read, control)
-            await control.command("refresh-client -C 200x50")
+            await control.command(f"refresh-client -C {COLUMNS}x{ROWS}")
             self._control = control
             return control
 
@@ -208,6 +210,7 @@ class TmuxTerminals:
         folder.create()
         launch = driver.prepare(spec, folder.path)
         env = {
+            **agent_environment(self._environ, driver.env_names, spec.profile.env),
             **spec.env,
             "CHANGEOVER_TERMINAL": spec.terminal_id,
             "CHANGEOVER_URL": spec.url,
@@ -236,13 +239,16 @@ class TmuxTerminals:
         settings = " ".join(f"-e {quote(f'{name}={value}')}" for name, value in env.items())
         vector = " ".join(quote(word) for word in words)
         window = quote(agent.id)
+        target = quote(f"={SESSION}:={agent.id}")
 
         async def make() -> StartedPane:
             boot = await self._boot()
             [made] = await self._command(
                 f'new-window -d -t "={SESSION}:" -n {window} -P -F "#{{pane_id}} #{{pane_pid}}"'
                 f" -c {quote(escape_format(directory))} {settings} -- {vector}",
-                f"set-option -p -t {quote(f'={SESSION}:={agent.id}')} {TAG} {quote(f'{boot}/{agent.id}')}",
+                f"set-option -p -t {target} {TAG} {quote(f'{boot}/{agent.id}')}",
+                # Fixes its size, whoever looks at it; the option that does so for all windows ends tmux 3.3a.
+                f"resize-window -t {target} -x {COLUMNS} -y {ROWS}",
             )
             pane_id, pid = made.split(" ")
             return StartedPane(boot_id=boot, pane_id=pane_id, pid=int(pid))

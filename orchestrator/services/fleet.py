@@ -1,0 +1,200 @@
+"""The fleet: all keepers of this service, who gets a terminal next, and the terminals that live already."""
+
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import msgspec
+from anyio.abc import TaskGroup
+
+from orchestrator.domain.agent import AgentFact
+from orchestrator.domain.errors import ChangeoverError
+from orchestrator.domain.event import EventType
+from orchestrator.domain.identity import SERVICE, PrincipalKind
+from orchestrator.domain.profile import Profile
+from orchestrator.domain.terminal import Delivery, Terminal
+from orchestrator.domain.thread import Change, Move, Status, Thread
+from orchestrator.ports import Tx
+from orchestrator.services.context import ServiceContext
+from orchestrator.services.keeper import Keeper
+from orchestrator.services.moves import BY_SERVICE, failed, move, need, settle_failure
+from orchestrator.services.queue import FairQueue, Ticket
+
+END_ALL_SECONDS = 10.0
+
+
+class Fleet:
+    """Starts a terminal for each queued handoff when its turn comes. Runs in the given task group."""
+
+    def __init__(self, context: ServiceContext, tasks: TaskGroup) -> None:
+        self._context = context
+        self._tasks = tasks
+        self._queue = FairQueue(context.limits.max_terminals, context.limits.max_terminals_per_caller)
+        self._keepers: dict[str, Keeper] = {}
+        context.terminals.listen(self._told)
+
+    @property
+    def running(self) -> int:
+        return self._queue.running
+
+    @property
+    def full(self) -> bool:
+        return self._queue.full
+
+    def keeper(self, terminal_id: str) -> Keeper | None:
+        return self._keepers.get(terminal_id)
+
+    def place(self, thread_id: str) -> int | None:
+        return self._queue.place(thread_id)
+
+    async def enqueue(self, thread: Thread) -> None:
+        """A stored handoff that waits for its terminal, which it gets now or when its turn comes."""
+        lender = thread.sender.id if thread.waits and thread.sender.kind is PrincipalKind.TERMINAL else None
+        self._queue.add(Ticket(thread_id=thread.id, caller=str(thread.sender), lender=lender))
+        self._dispatch()
+        place = self._queue.place(thread.id)
+        if place is not None:
+            event = self._context.event(
+                EventType.QUEUED, thread_id=thread.id, place=place, limit=self._queue.limit
+            )
+            await self._context.store.write(lambda tx: tx.append_event(event))
+            self._tasks.start_soon(self._watch_queued, thread)
+
+    def launch(self, terminal: Terminal, profile: Profile, token: str) -> Keeper:
+        """Starts a long-lived agent whose row is stored."""
+        self._queue.occupy(terminal.id, str(terminal.by))
+        keeper = Keeper(self._context, terminal, profile, token)
+        self._tasks.start_soon(self._keep, keeper, terminal.id, False)
+        return keeper
+
+    async def adopt(self, terminals: list[tuple[Terminal, Profile]]) -> None:
+        """Takes over the terminals of the last run, the dead ones too: their facts settle their handoffs.
+
+        A terminal that was recorded and never made leaves its handoff as if it had not been: it is queued.
+        """
+        for terminal, profile in terminals:
+            self._keepers[terminal.id] = Keeper(self._context, terminal, profile)
+        living = await self._context.terminals.adopt(terminals)
+        for terminal, _ in terminals:
+            keeper = self._keepers[terminal.id]
+            if terminal.id not in living and terminal.pane_id is None:
+                del self._keepers[terminal.id]
+                await self._context.store.write(keeper.forget)
+                continue
+            place = terminal.thread_id or terminal.id
+            self._queue.occupy(place, str(terminal.by))
+            self._tasks.start_soon(self._keep, keeper, place, True)
+
+    async def end_all(self) -> None:
+        """Ends every agent, and with it its handoff."""
+        keepers = list(self._keepers.values())
+        for keeper in keepers:
+            await keeper.interrupt()
+        with anyio.move_on_after(END_ALL_SECONDS):
+            for keeper in keepers:
+                await keeper.done.wait()
+
+    def _told(self, fact: AgentFact) -> None:
+        keeper = self._keepers.get(fact.terminal_id)
+        if keeper is not None:
+            keeper.tell(fact)
+
+    def _dispatch(self) -> None:
+        while (ticket := self._queue.next()) is not None:
+            self._tasks.start_soon(self._run, ticket)
+
+    async def _keep(self, keeper: Keeper, place: str, adopted: bool) -> None:
+        self._keepers[keeper.id] = keeper
+        try:
+            await keeper.run(adopted=adopted)
+        finally:
+            self._keepers.pop(keeper.id, None)
+            self._queue.remove(place)
+            keeper.done.set()
+        self._dispatch()
+
+    async def _run(self, ticket: Ticket) -> None:
+        try:
+            made = await self._make_terminal(ticket.thread_id)
+        except ChangeoverError as error:
+            change = failed(error.code, error.detail, None)
+            await self._context.store.write(
+                lambda tx: settle_failure(tx, self._context, ticket.thread_id, change)
+            )
+            made = None
+        if made is None:
+            self._queue.remove(ticket.thread_id)
+            self._dispatch()
+            return
+        keeper = Keeper(self._context, *made)
+        await self._keep(keeper, ticket.thread_id, False)
+
+    async def _make_terminal(self, thread_id: str) -> tuple[Terminal, Profile, str] | None:
+        """The rows of a terminal for this handoff; None if it ended while it waited."""
+        context = self._context
+        thread = await context.store.read(lambda tx: need(tx, thread_id))
+        profile = await self._profile(thread)
+        token, credential = context.credentials.for_terminal(context.ids.new("term"))
+        terminal = Terminal(
+            id=credential.principal.id,
+            profile=profile.name,
+            driver=profile.driver,
+            instance=context.instance,
+            working_directory=thread.working_directory or "",
+            started_at=context.now(),
+            by=thread.sender,
+            thread_id=thread.id,
+            credential_id=credential.id,
+        )
+
+        def work(tx: Tx) -> bool:
+            if need(tx, thread_id).status is not Status.PENDING:
+                return False
+            tx.insert_credential(credential)
+            tx.insert_terminal(terminal)
+            tx.insert_delivery(
+                Delivery(
+                    id=context.ids.new("dlv"),
+                    terminal_id=terminal.id,
+                    thread_id=thread_id,
+                    by=SERVICE,
+                    created_at=context.now(),
+                )
+            )
+            tx.append_event(context.event(EventType.STARTING, thread_id=thread_id, terminal_id=terminal.id))
+            return True
+
+        return (terminal, profile, token) if await context.store.write(work) else None
+
+    async def _profile(self, thread: Thread) -> Profile:
+        return await load_profile(self._context, thread.profile or "", thread.working_directory, thread.model)
+
+    async def _watch_queued(self, thread: Thread) -> None:
+        """A handoff that ends or expires while it waits gives up its place."""
+        context = self._context
+        with context.bus.watch([thread.id]) as watch:
+            while self._queue.place(thread.id) is not None:
+                current = await context.store.read(lambda tx: need(tx, thread.id))
+                if not current.open:
+                    self._queue.remove(thread.id)
+                    self._dispatch()
+                    return
+                left: float | None = None
+                if current.deadline_at is not None:
+                    left = (current.deadline_at - context.now()).total_seconds()
+                    if left <= 0:
+                        await context.store.write(lambda tx: self._expire(tx, thread.id))
+                        continue
+                await watch.wait(*([left] if left is not None else []))
+
+    def _expire(self, tx: Tx, thread_id: str) -> None:
+        thread = need(tx, thread_id)
+        if thread.status is Status.PENDING:
+            move(tx, self._context, thread, Move.CANCEL, BY_SERVICE, Change(cancel_reason="expired"))
+
+
+async def load_profile(context: ServiceContext, name: str, folder: str | None, model: str | None) -> Profile:
+    """The profile as seen from a folder, with the call's model in place of its own."""
+    where = Path(folder) if folder else None
+    profile = await anyio.to_thread.run_sync(lambda: context.profiles.get(name, folder=where))
+    return msgspec.structs.replace(profile, model=model) if model is not None else profile
