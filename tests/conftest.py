@@ -1,9 +1,12 @@
 """What every test may use."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from blockbuster import BlockBuster, blockbuster_ctx
+
+from tests.live import LiveService
 
 
 @pytest.fixture
@@ -20,3 +23,17 @@ def no_blocking_calls() -> Iterator[BlockBuster]:
     """
     with blockbuster_ctx(["orchestrator", "mcp_tools"]) as blockbuster:
         yield blockbuster
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> Iterator[LiveService]:
+    """A running service of the test's own."""
+    with LiveService(tmp_path) as service:
+        yield service.start()
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
+    """A running service for the tests of one module that leave no trace in each other's way."""
+    with LiveService(tmp_path_factory.mktemp("service")) as service:
+        yield service.start()

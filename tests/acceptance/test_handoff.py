@@ -1,0 +1,51 @@
+"""One handoff from a caller to a real agent in a real terminal and back."""
+
+import pytest
+
+from tests.live import LiveService, hand_off
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_the_answer_comes_back_byte_for_byte(shared: LiveService) -> None:
+    message = "Grüße, 漢字 😀\n\ttabs stay\n  so do blanks  \n/not a command\n!ls\n`$HOME` #(id) %H ; \\"
+    result = await hand_off(shared, "scripted", message)
+    assert (result.status, result.outcome, result.output) == ("completed", "succeeded", message)
+
+
+@pytest.mark.parametrize("message", ["", " ", "null", "123", '{"k":1}', "\n", "/help", "!ls", ";", "-x"])
+async def test_short_messages_arrive_exactly_as_sent(shared: LiveService, message: str) -> None:
+    assert (await hand_off(shared, "scripted", message)).output == message
+
+
+async def test_a_megabyte_goes_in_and_comes_back(shared: LiveService) -> None:
+    message = "".join(f"{number:07d} zeile ✓\n" for number in range(60_000))
+    assert len(message.encode()) > 1_000_000
+    result = await hand_off(shared, "scripted", message)
+    assert result.outcome == "succeeded"
+    assert result.truncated
+    async with shared.client() as client:
+        pages: list[str] = []
+        offset: int | None = 0
+        while offset is not None:
+            page = await client.output(result.handoff_id, offset)
+            pages.append(page.output)
+            offset = page.next_offset
+    assert "".join(pages) == message
+
+
+async def test_a_shell_answers_with_exact_output_and_exit_status(shared: LiveService) -> None:
+    done = await hand_off(shared, "shell", "echo hello; echo world")
+    assert (done.outcome, done.output, done.exit_status) == ("succeeded", "hello\nworld", 0)
+    silent = await hand_off(shared, "shell", "true")
+    assert (silent.outcome, silent.output) == ("succeeded", "")
+    failed = await hand_off(shared, "shell", "echo oops >&2; exit 3")
+    assert (failed.outcome, failed.output, failed.exit_status) == ("failed", "oops", 3)
+
+
+async def test_the_terminal_is_gone_once_its_answer_is_stored(shared: LiveService) -> None:
+    result = await hand_off(shared, "scripted", "bye")
+    async with shared.client() as client:
+        terminal = await client.terminal(result.terminal_id or "")
+    assert terminal.state in ("ended", "running")
+    assert result.output == "bye"
