@@ -52,9 +52,14 @@ def _upgrade(connection: Connection, config: Config, path: Path) -> None:
 
 
 def _peek(path: Path) -> str | None:
-    """The revision, read without any chance of changing the file."""
+    """The revision, read without changing the file.
+
+    One who may write folds a log that a kill left behind into the file; one who may not leaves an empty log
+    where there was none.
+    """
+    mode = "ro" if Path(f"{path}-wal").exists() else "rw"
     connection = sqlite3.connect(
-        f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=sqlite.PATIENCE_S, isolation_level=None
+        f"{path.absolute().as_uri()}?mode={mode}", uri=True, timeout=sqlite.PATIENCE_S, isolation_level=None
     )
     try:
         tables = {

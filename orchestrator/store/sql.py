@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
+from anyio.lowlevel import EventLoopToken
 from sqlalchemy import Engine
 
 from orchestrator.domain.errors import ChangeoverError, Interrupted
@@ -43,11 +44,11 @@ class SqlStore:
         """Raises `ChangeoverError` if the database cannot be opened, is damaged or newer than the program."""
         if self._opened is not None:
             raise RuntimeError("the store is open already")
+        token, readers = anyio.lowlevel.current_token(), anyio.CapacityLimiter(sqlite.READERS)
         try:
-            await anyio.to_thread.run_sync(_prepare, self._path)
+            self._opened = await anyio.to_thread.run_sync(_Opened, self._path, readers, token, self._deliver)
         except (*FOREIGN, OSError) as error:
             raise failure(error, str(self._path)) from error
-        self._opened = _Opened(self._path, self._deliver)
         self._closed = False
 
     async def close(self) -> None:
@@ -90,14 +91,25 @@ class SqlStore:
 
 
 class _Opened:
-    """What an open store holds: two engines, the writer's thread and the readers' limit."""
+    """What an open store holds: two engines, the writer's thread and the readers' limit.
 
-    def __init__(self, path: Path, deliver: Callable[[Sequence[Event], Sequence[Job[Any]]], None]) -> None:
+    Made and ended in a worker thread: both wait for the disk.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        readers: anyio.CapacityLimiter,
+        token: EventLoopToken,
+        deliver: Callable[[Sequence[Event], Sequence[Job[Any]]], None],
+    ) -> None:
+        sqlite.create_private(path)
+        bring_up_to_date(path)
         self._writing: Engine = sqlite.writing_engine(path)
         self._reading: Engine = sqlite.reading_engine(path)
-        self.readers = anyio.CapacityLimiter(sqlite.READERS)
+        self.readers = readers
         wal = sqlite.Wal(path, self._writing)
-        self.writer = Writer(self._writing, anyio.lowlevel.current_token(), deliver, wal.watch)
+        self.writer = Writer(self._writing, token, deliver, wal.watch)
 
     def read(self, work: Callable[[Tx], T]) -> T:
         with self._reading.connect() as connection:
@@ -120,8 +132,3 @@ def _path(location: str | Path) -> Path:
     if text in ("", ":memory:"):
         raise ChangeoverError("a SQLite database needs a file; MemoryStore keeps records in memory")
     return Path(text)
-
-
-def _prepare(path: Path) -> None:
-    sqlite.create_private(path)
-    bring_up_to_date(path)

@@ -10,7 +10,7 @@ import random
 import sqlite3
 import time
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.exc import OperationalError
@@ -27,8 +27,6 @@ WAL_RESTART_BYTES = 16 * 2**20
 """Above this the writer waits briefly for readers to finish, so that the log can start over."""
 WAL_BOUND_BYTES = 64 * 2**20
 """Above this it is said in the log: something holds a read transaction open."""
-_WAL_CHECK_S = 1.0
-_BLOCKED_CHECK_S = 10.0
 
 
 def create_private(path: Path) -> None:
@@ -91,33 +89,39 @@ class Wal:
     def __init__(self, path: Path, engine: Engine) -> None:
         self._wal = Path(f"{path}-wal")
         self._engine = engine
-        self._next_check = 0.0
+        self._act_at = WAL_RESTART_BYTES
 
-    def bytes(self) -> int:
+    def watch(self) -> None:
+        """SQLite's own checkpoints never wait, so readers that overlap all the time let the log grow.
+
+        A reader that stays would cost the wait at each commit, so it is tried again only after more growth.
+        """
+        size = self._bytes()
+        if size < self._act_at:
+            self._act_at = max(WAL_RESTART_BYTES, min(self._act_at, size + WAL_RESTART_BYTES))
+            return
+        self._start_over()
+        size = self._bytes()
+        self._act_at = size + WAL_RESTART_BYTES
+        if size > WAL_BOUND_BYTES:
+            logger.warning(
+                "%s has %d MiB: a reader holds it open, or a single change was that large",
+                self._wal,
+                size >> 20,
+            )
+
+    def _bytes(self) -> int:
         try:
             return self._wal.stat().st_size
         except FileNotFoundError:
             return 0
 
-    def watch(self) -> None:
-        """SQLite's own checkpoints never wait, so readers that overlap all the time let the log grow."""
-        if time.monotonic() < self._next_check or self.bytes() < WAL_RESTART_BYTES:
-            return
+    def _start_over(self) -> None:
         connection = self._engine.raw_connection()
         try:
-            cursor = connection.cursor()
-            cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            (blocked, *_) = cast("tuple[int, int, int]", cursor.fetchone())
+            connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)")
         finally:
             connection.close()
-        # A reader that stays costs writers the wait again and again: try rarely while it does.
-        self._next_check = time.monotonic() + (_BLOCKED_CHECK_S if blocked else _WAL_CHECK_S)
-        if self.bytes() > WAL_BOUND_BYTES:
-            logger.warning(
-                "%s has %d MiB: a reader holds it open, or a single change was that large",
-                self._wal,
-                self.bytes() >> 20,
-            )
 
 
 def _engine(path: Path, *, pool_size: int, timeout_s: float) -> Engine:

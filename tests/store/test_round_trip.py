@@ -23,7 +23,7 @@ from orchestrator.domain.thread import Message, Thread
 from orchestrator.ports import KeyRecord, Store, Tx
 from orchestrator.store import MemoryStore, SqlStore
 
-EXAMPLES = 40
+EXAMPLES = 25
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
 JSON = st.recursive(

@@ -14,7 +14,7 @@ from orchestrator.domain.identity import Principal
 from orchestrator.domain.thread import Actor, Move, Thread, advance
 from orchestrator.ports import Store, Tx
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_blocking_calls")]
 
 
 class Undone(Exception):
