@@ -19,9 +19,20 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Self
 
-from orchestrator.terminals.driver import SpoolEntry
+from orchestrator.domain.profile import Profile
+from orchestrator.ports import AgentSpec
+from orchestrator.terminals.driver import Driver, Launch, SpoolEntry
 
 DEADLINE = 20.0
+
+
+def prepared(driver: Driver, folder: Path, command: list[str] | None = None) -> Launch:
+    """The start of an agent whose profile says this `command`."""
+    profile = Profile(name="worker", driver=driver.name, command=command or None)
+    spec = AgentSpec(
+        terminal_id="term_1", profile=profile, working_directory="/", token="secret", url="", env={}
+    )
+    return driver.prepare(spec, folder)
 
 
 class PtyProgram:

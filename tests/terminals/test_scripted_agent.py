@@ -4,17 +4,16 @@ import json
 import os
 import random
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from statistics import median
 
 import pytest
 
-from orchestrator.terminals.drivers import scripted
-from tests.terminals.pty_program import PtyProgram
+from orchestrator.terminals.drivers.scripted import LOG, PARTIAL, Scripted
+from tests.terminals.pty_program import PtyProgram, prepared
 
 Start = Callable[..., PtyProgram]
 
@@ -25,9 +24,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
     with ExitStack() as running:
 
         def run(*switches: str, ready: bool = True, env: dict[str, str] | None = None) -> PtyProgram:
-            argv = [sys.executable, "-I", "-S", str(scripted.compiled(scripted.PROGRAM))]
-            argv += ["--log", str(tmp_path / "log"), "--partial", str(tmp_path / "partial"), *switches]
-            program = running.enter_context(PtyProgram(argv, tmp_path, env=env))
+            launch = prepared(Scripted(), tmp_path, list(switches))
+            program = running.enter_context(PtyProgram(launch.argv, tmp_path, env=env))
             if ready:
                 program.event("ready")
             return program
@@ -37,7 +35,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 def turns(program: PtyProgram) -> list[str]:
     """The texts of the log, in order."""
-    log = program.folder / "log"
+    log = program.folder / LOG
     return [json.loads(line)["text"] for line in log.read_text().splitlines()] if log.exists() else []
 
 
@@ -54,7 +52,7 @@ ODD_TEXTS = [
     "\n\n  spaces and empty lines  \n\n\n",
     "trailing newlines\n\n\n",
     "wörld 漢字 😀 👩‍👩‍👧 e\u0301 \u200b\ufeff",
-    'quotes " \' ` \\ \\n $HOME $(id) %s ; && #',
+    "quotes \" ' ` \\ \\n $HOME $(id) %s ; && #",
     "tab\there",
     "⏺ x\n❯ y\n✻ Orbiting… z\nAllow? 1) Yes 2) No",
     "[Pasted text #1 +3 lines]",
@@ -260,7 +258,9 @@ def test_a_turn_that_fails_tells_its_error_and_what_it_had(start: Start, line: s
     assert answer(program, "still here") == "still here"
 
 
-@pytest.mark.parametrize(("line", "status"), [("@exit 3", 3), ("@exit", 0), ("@kill KILL", -9), ("@kill 15", -15)])
+@pytest.mark.parametrize(
+    ("line", "status"), [("@exit 3", 3), ("@exit", 0), ("@kill KILL", -9), ("@kill 15", -15)]
+)
 def test_it_dies_in_the_middle_of_a_turn_and_leaves_what_it_had(
     start: Start, tmp_path: Path, line: str, status: int
 ) -> None:
@@ -268,7 +268,7 @@ def test_it_dies_in_the_middle_of_a_turn_and_leaves_what_it_had(
     program.submit(f"@say half 漢\n{line}")
     assert program.ended() == status
     assert [entry.event for entry in program.events()] == ["ready", "submitted"]
-    assert (tmp_path / "partial").read_text() == "half 漢"
+    assert (tmp_path / PARTIAL).read_text() == "half 漢"
 
 
 def test_a_stopped_program_goes_on_when_it_is_continued(start: Start) -> None:
@@ -286,10 +286,10 @@ def test_the_partial_answer_is_there_while_a_turn_waits_and_gone_afterwards(
     program = start()
     program.submit("@say one\n@ask Go on?\n@say two")
     program.event("asking")
-    assert (tmp_path / "partial").read_text() == "one"
+    assert (tmp_path / PARTIAL).read_text() == "one"
     program.type(b"1")
     program.event("stopped")
-    assert not (tmp_path / "partial").exists()
+    assert not (tmp_path / PARTIAL).exists()
 
 
 def test_control_characters_of_an_answer_do_not_reach_the_screen(start: Start, tmp_path: Path) -> None:
@@ -332,9 +332,9 @@ def test_a_poke_nobody_takes_blocks_nothing(start: Start, tmp_path: Path, poke: 
         os.mkfifo(path)
     if poke == "full":
         held.append(os.open(path, os.O_RDWR | os.O_NONBLOCK))
-        with pytest.raises(BlockingIOError):
-            while True:
-                os.write(held[0], b"x" * 4096)
+        with suppress(BlockingIOError):
+            while os.write(held[0], b"x" * 4096):
+                pass
     if poke == "a plain file":
         path.write_text("mine")
     program = start(env={"CHANGEOVER_POKE": str(path)})

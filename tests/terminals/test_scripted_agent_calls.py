@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator.terminals.drivers import scripted
-from tests.terminals.pty_program import PtyProgram
+from orchestrator.terminals.drivers.scripted import Scripted
+from tests.terminals.pty_program import PtyProgram, prepared
 
 Json = dict[str, Any]
 
@@ -41,7 +41,7 @@ class ToolServer(ThreadingHTTPServer):
 class Handler(BaseHTTPRequestHandler):
     server: ToolServer
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+    def log_message(self, format: str, *args: Any) -> None:
         pass
 
     def do_POST(self) -> None:
@@ -78,7 +78,9 @@ class Handler(BaseHTTPRequestHandler):
         body = b"" if message is None else json.dumps({"jsonrpc": "2.0"} | message).encode()
         kind = "application/json"
         if self.server.streams and status == 200:
-            notice = b'event: message\r\ndata: {"jsonrpc":"2.0","method":"notifications/progress","params":{}}'
+            notice = (
+                b'event: message\r\ndata: {"jsonrpc":"2.0","method":"notifications/progress","params":{}}'
+            )
             body = b": ping\r\n\r\n" + notice + b"\r\n\r\nevent: message\r\ndata: " + body + b"\r\n\r\n"
             kind = "text/event-stream"
         self.send_response(status)
@@ -106,7 +108,7 @@ def start(tmp_path: Path) -> Iterator[Callable[[str], PtyProgram]]:
     with ExitStack() as running:
 
         def run(url: str) -> PtyProgram:
-            argv = [sys.executable, "-I", "-S", str(scripted.compiled(scripted.PROGRAM))]
+            argv = prepared(Scripted(), tmp_path).argv
             env = {"CHANGEOVER_URL": url, "CHANGEOVER_TOKEN": "secret"}
             program = running.enter_context(PtyProgram(argv, tmp_path, env=env))
             program.event("ready")

@@ -1,7 +1,6 @@
 """The switches of the scripted agent: each makes one fault of the real agent CLIs, and only that."""
 
 import json
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -9,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.terminals.drivers import scripted
-from tests.terminals.pty_program import PtyProgram
+from orchestrator.terminals.drivers.scripted import LOG, Scripted
+from tests.terminals.pty_program import PtyProgram, prepared
 
 Start = Callable[..., PtyProgram]
 
@@ -20,16 +19,14 @@ def start(tmp_path: Path) -> Iterator[Start]:
     with ExitStack() as running:
 
         def run(*switches: str) -> PtyProgram:
-            argv = [sys.executable, "-I", "-S", str(scripted.compiled(scripted.PROGRAM))]
-            return running.enter_context(
-                PtyProgram([*argv, "--log", str(tmp_path / "log"), *switches], tmp_path)
-            )
+            launch = prepared(Scripted(), tmp_path, list(switches))
+            return running.enter_context(PtyProgram(launch.argv, tmp_path))
 
         yield run
 
 
 def turns(program: PtyProgram) -> list[str]:
-    log = program.folder / "log"
+    log = program.folder / LOG
     return [json.loads(line)["text"] for line in log.read_text().splitlines()] if log.exists() else []
 
 
@@ -157,8 +154,7 @@ def test_history_stands_above_the_first_prompt(start: Start) -> None:
 
 
 def test_a_terminal_that_answers_no_query_delays_ready_and_no_more(tmp_path: Path) -> None:
-    argv = [sys.executable, "-I", "-S", str(scripted.PROGRAM)]
-    with PtyProgram(argv, tmp_path, answers=False) as program:
+    with PtyProgram(prepared(Scripted(), tmp_path).argv, tmp_path, answers=False) as program:
         program.event("ready")
         program.submit("hello")
         assert program.event("stopped").payload["answer"] == "hello"

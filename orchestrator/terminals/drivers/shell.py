@@ -158,6 +158,6 @@ def _end(payload: Mapping[str, Any], output: Path) -> dict[str, Any]:
     try:
         with output.open("rb") as file:
             answer = _answer(file.read(payload["size"]))
-    except (OSError, KeyError, TypeError) as error:
+    except (OSError, KeyError, TypeError, ValueError) as error:
         return {"kind": FactKind.TURN_FAILED, "error": f"The task's output cannot be read: {error}"}
     return {"kind": FactKind.TURN_ENDED, "answer": answer, "exit_status": payload.get("exit_status")}

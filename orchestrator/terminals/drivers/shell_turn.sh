@@ -41,8 +41,7 @@ changeover_turn() (
     : >"$changeover_task.out"
     changeover_report submitted "{\"turn\": \"$changeover_number\"}"
 
-    # An interrupt key ends the task, not its turn; within the task a trap is back to its default.
-    trap : INT QUIT
+    trap '' INT QUIT # an interrupt key ends the task, not what carries its output
     (
         trap '' PIPE # grep leaves first
         exec tee -a "$changeover_task.out" "$changeover_task.seen" <"$changeover_task.pipe" 2>/dev/null
@@ -50,6 +49,7 @@ changeover_turn() (
     LC_ALL=C grep -a -b -o -m 1 -F "$changeover_mark" <"$changeover_task.seen" >"$changeover_task.size" &
     changeover_waiter=$!
     exec 9>"$changeover_task.pipe"
+    trap : INT QUIT # in the task's own subshell this is back to the default
     (. "$changeover_task.task") >&9 2>&1 9>&-
     changeover_status=$?
 
@@ -57,9 +57,12 @@ changeover_turn() (
     printf '\033]7770;%s\007\n' "$changeover_mark" >&9
     exec 9>&-
     wait "$changeover_waiter"
-    IFS=: read -r changeover_size changeover_rest <"$changeover_task.size"
-    changeover_size=$((changeover_size - 7)) # the escape sequence begins before the mark
-    truncate -s "$changeover_size" "$changeover_task.out"
+    if IFS=: read -r changeover_size changeover_rest <"$changeover_task.size"; then
+        changeover_size=$((changeover_size - 7)) # the escape sequence begins before the mark
+        truncate -s "$changeover_size" "$changeover_task.out"
+    else
+        changeover_size=$(wc -c <"$changeover_task.out") # the task killed tee or grep
+    fi
     rm -f "$changeover_task.pipe" "$changeover_task.seen" "$changeover_task.size"
     changeover_stopped "$changeover_number" "$changeover_status" "$changeover_size"
 )
