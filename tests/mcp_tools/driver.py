@@ -201,7 +201,8 @@ class Http:
         return headers | self.headers
 
     async def post(self, message: Message) -> httpx2.Response:
-        return await self._http.post(self.url, json=message, headers=self._headers(message))
+        content = json.dumps(message).encode()
+        return await self._http.post(self.url, content=content, headers=self._headers(message))
 
     @asynccontextmanager
     async def stream(self, method: str, params: Message, request_id: Any = None) -> AsyncGenerator["Stream"]:

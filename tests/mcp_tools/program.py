@@ -1,6 +1,7 @@
 """The stdio server as a process for the tests: its options are one JSON object in the first argument."""
 
 import json
+import subprocess
 import sys
 import warnings
 from pathlib import Path
@@ -11,12 +12,14 @@ from orchestrator.domain.errors import Unavailable
 
 given = json.loads(sys.argv[1])
 if given.get("noisy"):
-    print("a banner that has no business on stdout")  # before the server takes the stream: kept in the buffer
     warnings.warn("a warning at start", DeprecationWarning, stacklevel=1)
 
 
 def find() -> tuple[str, str | None]:
     """The address as given, or as it stands in a file now."""
+    if given.get("noisy"):
+        print("what has no business on stdout")
+        subprocess.run(["echo", "nor has this"], check=True)
     if "url" in given:
         return given["url"], "agent-token"
     try:

@@ -236,10 +236,10 @@ async def listening(app: Any, port: int = 0) -> AsyncGenerator[str]:
         app, port=port, log_config=None, lifespan="off", timeout_graceful_shutdown=1, ws="none"
     )
     server = uvicorn.Server(config)
-    sock = config.bind_socket()
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(server._serve, [sock])
-        try:
-            yield f"http://127.0.0.1:{sock.getsockname()[1]}"
-        finally:
-            server.should_exit = True
+    with config.bind_socket() as sock:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(server._serve, [sock])
+            try:
+                yield f"http://127.0.0.1:{sock.getsockname()[1]}"
+            finally:
+                server.should_exit = True

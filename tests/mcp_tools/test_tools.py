@@ -137,11 +137,11 @@ async def test_an_unknown_argument_of_any_tool_is_a_validation_error(service: Se
 
 
 @pytest.mark.promise("timeout-range")
-@pytest.mark.parametrize("timeout", [0, -1, 3601, 10**30, "600", 600.5, True, None])
-async def test_a_timeout_outside_the_range_is_refused_with_the_range(service: Service, timeout: Any) -> None:
+@pytest.mark.parametrize("seconds", [0, -1, 3601, 10**30, "600", 600.5, True, None])
+async def test_a_timeout_outside_the_range_is_refused_with_the_range(service: Service, seconds: Any) -> None:
     async with connected(service) as client:
         for tool, given in {"handoff": {"agent_profile": "echo", "message": "x"}, "wait_handoff": {}}.items():
-            refused = await client.call_tool(tool, {**given, "timeout": timeout})
+            refused = await client.call_tool(tool, {**given, "timeout": seconds})
             assert refused.is_error
             assert "1 to 3600" in texts(refused)[0]
     assert service.starts == []
