@@ -123,14 +123,16 @@ def test_a_draft_is_seen_whatever_it_holds_and_the_prompt_comes_back(scripted: P
 
 
 def test_work_a_dialog_and_the_prompt_are_told_apart_on_a_full_screen(scripted: Pane) -> None:
-    scripted.paste("@lines 300\n@ask " + "Do you really want this? " * 8 + "\n@wait 30")
+    asked = "Do you  really want " + "/a/long/path" * 20 + " and 漢字 é e\u0301 " * 9 + "?"
+    scripted.paste(f"@lines 300\n@say above\n@ask {asked}\n@wait 30")
     scripted.shows(AGENT, View.DRAFT)
     scripted.key("Enter")
-    question = scripted.event("asking").payload["question"]
+    assert scripted.event("asking").payload["question"] == asked
     scripted.shows(AGENT, View.DIALOG)
-    assert AGENT.look(scripted.screen()).question == question.strip()
+    assert AGENT.look(scripted.screen()).question == asked
     scripted.key("1")
     scripted.shows(AGENT, View.BUSY)
+    assert "⏺ above\n  ⎿ allowed\n✻ Orbiting…" in scripted.screen()
     scripted.paste("later")
     scripted.until(lambda: "❯ later" in scripted.screen())
     assert AGENT.look(scripted.screen()).view is View.BUSY

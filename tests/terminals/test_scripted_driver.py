@@ -70,8 +70,8 @@ def test_it_tells_what_a_screen_shows(screen: str, view: View) -> None:
 
 
 def test_a_dialog_s_question_is_read_whole_from_its_rows() -> None:
-    screen = HISTORY + "? May I write into\n  the file? Yes? No?\nAllow? 1) Yes 2) No"
-    assert DRIVER.look(screen).question == "May I write into the file? Yes? No?"
+    screen = HISTORY + "? May I write into th\ne file? Yes?  No?\nAllow? 1) Yes 2) No"
+    assert DRIVER.look(screen).question == "May I write into the file? Yes?  No?"
 
 
 @pytest.mark.parametrize(

@@ -113,10 +113,9 @@ def _bytecode() -> bytes:
 
 
 def _question(lines: list[str]) -> str:
-    """The dialog's text out of the rows it was broken into at its spaces."""
+    """The dialog's text; it is one line, and several rows on a screen that was read row by row."""
     starts = [number for number, line in enumerate(lines) if line.startswith("? ")]
-    rows = lines[starts[-1] :] if starts else lines[-1:]
-    return " ".join(row[2:].strip() for row in rows)
+    return "".join(lines[starts[-1] :])[2:] if starts else ""
 
 
 def _pick(*names: str) -> Callable[[Mapping[str, Any]], dict[str, Any]]:

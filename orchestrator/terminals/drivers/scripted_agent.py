@@ -101,7 +101,10 @@ class Options:
         return self.given[name][-1] if name in self.given else None
 
     def number(self, name: str, default: float = 0.0) -> float:
-        return float(self.text(name) or default)
+        try:
+            return float(self.text(name) or default)
+        except ValueError:
+            raise SystemExit(f"scripted agent: {name} needs a number") from None
 
 
 # What it leaves for others: events, the log, the partial answer
@@ -215,15 +218,13 @@ def wrapped(line: str, width: int) -> list[str]:
     return [*rows, row]
 
 
-def filled(text: str, width: int) -> list[str]:
-    """Breaks a question at its spaces, so that joining the rows by spaces gives it back."""
-    rows = [""]
-    for word in text.split(" "):
-        if rows[-1] and len(rows[-1]) + 1 + len(word) > width:
-            rows.append(word)
-        else:
-            rows[-1] = f"{rows[-1]} {word}" if rows[-1] else word
-    return rows
+def cells(text: str) -> int:
+    """How many cells a terminal gives to a text."""
+    if text.isascii():
+        return len(text)
+    from unicodedata import combining, east_asian_width
+
+    return sum(0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in text)
 
 
 class Screen:
@@ -231,6 +232,7 @@ class Screen:
 
     def __init__(self) -> None:
         self.live: list[str] = []
+        self.wraps = False
 
     def size(self) -> tuple[int, int]:
         try:
@@ -240,20 +242,20 @@ class Screen:
         return max(columns, 20), max(rows, 6)
 
     def erasure(self) -> str:
-        if not self.live:
-            return "\r\x1b[J"
-        up = len(self.live) - 1
-        return (f"\x1b[{up}A" if up else "") + "\r\x1b[J"
+        """What takes the live region away and leaves the cursor where it began."""
+        width = self.size()[0]
+        height = sum(max(1, -(-cells(row) // width)) if self.wraps else 1 for row in self.live)
+        return (f"\x1b[{height - 1}A" if height > 1 else "") + "\r\x1b[J"
 
-    def paint(self, rows: list[str]) -> None:
+    def paint(self, rows: list[str], *, wraps: bool = False) -> None:
         if rows != self.live:
-            self.draw("", rows)
+            self.draw("", rows, wraps)
 
-    def draw(self, above: str, rows: list[str]) -> None:
-        """Autowrap is off for the live rows: a character's width then never makes two rows of one."""
-        below = "\x1b[?7l" + "\r\n".join(rows) + "\x1b[?7h"
-        write_all(1, self.erasure() + above + below)
-        self.live = rows
+    def draw(self, above: str, rows: list[str], wraps: bool) -> None:
+        """Autowrap is off for rows that must stay one row each, however wide the terminal thinks they are."""
+        below = "\r\n".join(rows)
+        write_all(1, self.erasure() + above + (below if wraps else f"\x1b[?7l{below}\x1b[?7h"))
+        self.live, self.wraps = rows, wraps
 
     def add(self, marker: str, text: str) -> None:
         """Puts text above the live region: its first line behind the marker, the others indented."""
@@ -261,7 +263,7 @@ class Screen:
         if len(lines) > SHOWN_LINES:
             lines[-1] = f"… +{lines[-1].count(chr(10)) + 1} lines"
         shown = [printable(line[:SHOWN_LINE]) for line in lines]
-        self.draw(marker + "\r\n  ".join(shown) + "\r\n", self.live)
+        self.draw(marker + "\r\n  ".join(shown) + "\r\n", self.live, self.wraps)
 
 
 # The keyboard
@@ -413,10 +415,10 @@ class Wait:
 
 
 class Ask:
-    """A step that needs a person: its reply is `yes` or `no`."""
+    """A step that needs a person: its reply is `yes` or `no`. The question is told as it is shown."""
 
     def __init__(self, question: str) -> None:
-        self.question = question
+        self.question = printable(question).strip()
 
 
 class Call:
@@ -958,20 +960,19 @@ class Agent:
     def paint(self, *, even_if_quiet: bool = False) -> None:
         if isinstance(self.step, Wait) and self.step.quiet and not even_if_quiet:
             return
-        width, height = self.screen.size()
         if isinstance(self.step, Ask):
-            question = filled(printable(self.step.question), width - 3)
-            rows = ["? " + question[0], *("  " + row for row in question[1:]), CHOICES]
+            # Left to the terminal to wrap: whoever joins wrapped lines reads the question exactly.
+            self.screen.paint([f"? {self.step.question}", CHOICES], wraps=True)
         elif self.composing:
+            width, height = self.screen.size()
             rows = self.composer.rows(width, height - 3)
-        else:
-            rows = []
-        if self.script is not None and not isinstance(self.step, Ask):
-            now = time.monotonic()
-            self.repaint_at = now + self.spinner_every
-            rows.insert(0, f"{SPINNER} ({now - self.started:.0f}s)")
-        if rows:
+            if self.script is not None:
+                now = time.monotonic()
+                self.repaint_at = now + self.spinner_every
+                rows.insert(0, f"{SPINNER} ({now - self.started:.0f}s)")
             self.screen.paint(rows)
+        else:
+            self.screen.paint([])
 
 
 ORIGINAL: list[Any] = []
