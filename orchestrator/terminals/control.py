@@ -69,6 +69,7 @@ class Control:
         self._process: Process | None = None
         self._sent = 0
         self._send_lock = anyio.Lock()
+        self._attached = anyio.Event()
         self.closed = False
 
     async def open(self, env: dict[str, str]) -> None:
@@ -101,6 +102,8 @@ class Control:
         """
         process = self._opened()
         assert process.stdin is not None
+        # A command that comes before tmux has attached us is refused: "no current client".
+        await self._attached.wait()
         self._sent += 1
         pending = _Pending(b"changeover-mark-%d" % self._sent)
         line = " ; ".join(commands) + f"\ndisplay-message -p {pending.marker.decode()}\n"
@@ -137,6 +140,8 @@ class Control:
             return [line]
         if line.startswith(b"%output "):
             self._on_output(line[8 : line.index(b" ", 8)].decode())
+        elif line.startswith(b"%session-changed "):
+            self._attached.set()
         elif line.startswith((b"%window-close ", b"%unlinked-window-close ")):
             self._on_window_close()
         return None
@@ -156,6 +161,7 @@ class Control:
 
     def _fail_all(self) -> None:
         self.closed = True
+        self._attached.set()
         while self._pending:
             pending = self._pending.popleft()
             pending.error = TerminalLost("the tmux server is gone")
