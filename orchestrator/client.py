@@ -12,6 +12,7 @@ from typing import Any, Self, TypeVar
 from urllib.parse import quote
 
 import anyio
+import httpcore2  # noqa: F401  # pyright: ignore[reportUnusedImport] - else httpx2 loads it in the loop
 import httpx2
 import msgspec
 
@@ -26,7 +27,7 @@ ANSWER_SECONDS = 30.0
 SLACK_SECONDS = 10.0
 """What a long poll's answer may take beyond the time it was asked to wait."""
 POLL_SECONDS = 10.0
-"""One long poll of `wait_until`; also how often `on_progress` is told."""
+"""One long poll of `wait_until`, at most 60."""
 FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 0.05, 1.0
 IDLE_CONNECTION_SECONDS = 2.0
 """Below what servers keep (uvicorn: 5 s), so that a request never meets a connection being closed."""
@@ -105,19 +106,20 @@ class Client:
         mode: str = "all",
         timeout: float = wire.DEFAULT_TIMEOUT,  # noqa: ASYNC109 - its end is an answer, not an exception
         on_progress: Progress | None = None,
+        poll: float = POLL_SECONDS,
     ) -> wire.WaitResponse:
         """Waits until `all` or `any` are done, `timeout` seconds at most, whatever befalls the connection.
 
         No ids: those that the first answer names. A service that goes away is asked again, by id, until the
         deadline; one that this client has never heard from raises `Unavailable` at once. At the deadline
         the answer is the latest there was, with `wait: timed_out`; `Unavailable` if there was none.
-        `on_progress` is called with each answer that is not the last, every ten seconds or so.
+        `on_progress` is called with each answer that is not the last, every `poll` seconds or so.
         """
         deadline = anyio.current_time() + timeout
         ids, latest, pauses = list(handoff_ids), None, _pauses()
         while True:
             left = max(0.0, deadline - anyio.current_time())
-            request = wire.WaitRequest(handoff_ids=ids, mode=mode, timeout=min(left, POLL_SECONDS))
+            request = wire.WaitRequest(handoff_ids=ids, mode=mode, timeout=min(left, poll))
             answer = await self._poll(request)
             if isinstance(answer, wire.WaitResponse):
                 if answer.wait == wire.WaitState.DONE:

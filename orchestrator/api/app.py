@@ -13,7 +13,7 @@ from orchestrator.api.exchange import HUNG_UP, ASGIApp, HungUp, Receive, Scope, 
 from orchestrator.api.guard import Guard, GuardSettings
 from orchestrator.api.openapi import openapi_config
 from orchestrator.api.problems import MEDIA_TYPE, from_framework, problem
-from orchestrator.api.rest import ROUTES, ApiRequest, check_scope
+from orchestrator.api.rest import ROUTES, ApiRequest, check_query, check_scope
 from orchestrator.api.services import Services
 
 
@@ -43,7 +43,7 @@ def create_app(
         debug=False,
         dto=StrictBody,
         exception_handlers=handlers,
-        guards=[check_scope],
+        guards=[check_scope, check_query],
         lifespan=list(lifespan),
         logging_config=None,
         openapi_config=openapi_config(settings.version),

@@ -5,6 +5,8 @@ Modules log by the standard library, to a logger below `changeover`, with their 
 """
 
 import logging
+from collections.abc import Generator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
@@ -29,15 +31,20 @@ class JsonLines(logging.Formatter):
         return _text(line)
 
 
-def log_to(stream: TextIO, level: int = logging.INFO) -> logging.Handler:
-    """Writes what is logged below `changeover` to `stream`, and nowhere else."""
-    handler = logging.StreamHandler(stream)
+@contextmanager
+def log_to(stream: TextIO, level: int = logging.INFO) -> Generator[None]:
+    """Inside it, what is logged below `changeover` goes to `stream`, and nowhere else."""
+    root, handler = logging.getLogger(ROOT), logging.StreamHandler(stream)
     handler.setFormatter(JsonLines())
-    root = logging.getLogger(ROOT)
+    before = root.level, root.propagate
     root.addHandler(handler)
     root.setLevel(level)
     root.propagate = False
-    return handler
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        root.level, root.propagate = before
 
 
 def _text(line: dict[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """The OpenAPI document, at /schema and below as JSON and YAML; no page of it needs anything from elsewhere.
 
-Litestar writes it from the routes. What it does not know is added here: the shape of problems, and an
-example of each body.
+Litestar writes it from the routes. What it does not know is added here: that requests are closed to unknown
+fields, the shape of problems, the idempotency key, and an example of each body.
 """
 
 import copy
@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 import msgspec
-from litestar import Request
+from litestar import Request, Router
 from litestar.openapi.config import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin, YamlRenderPlugin
 from litestar.openapi.spec import Components, SecurityScheme
@@ -48,6 +48,9 @@ def openapi_config(version: str) -> OpenAPIConfig:
         operation_id_creator=lambda handler, method, path: handler.handler_name,
         components=Components(security_schemes={"token": SecurityScheme(type="http", scheme="bearer")}),
         security=[{"token": []}],
+        openapi_router=Router(
+            "/schema", route_handlers=[], opt={"open": True}, include_in_schema=False, dto=None
+        ),
         render_plugins=[Json(path=["/", "/openapi.json"]), Yaml()],
     )
 
@@ -60,6 +63,10 @@ def finished(document: dict[str, Any]) -> dict[str, Any]:
     for name, example in _examples().items():
         if name in schemas:
             schemas[name]["examples"] = [example]
+    for kind in wire.Request.__subclasses__():
+        if kind.__name__ in schemas:
+            schemas[kind.__name__]["additionalProperties"] = False
+    document["paths"]["/health"]["get"]["security"] = []
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             responses = operation["responses"]

@@ -14,7 +14,7 @@ from orchestrator import wire
 from orchestrator.api.bodies import NoFields
 from orchestrator.api.exchange import HungUp
 from orchestrator.api.services import Agents, Handoffs, Services
-from orchestrator.domain.errors import Forbidden, Unauthenticated
+from orchestrator.domain.errors import Forbidden, InvalidParams, Unauthenticated
 from orchestrator.domain.identity import Caller, Scope
 from orchestrator.domain.thread import Status
 
@@ -59,8 +59,11 @@ OUTSIDE = takes(Scope.PERSON, Scope.AGENT)
 OPEN = {"open": True}
 
 
-def check_scope(connection: ASGIConnection[Any, Any, Any, Any], route: BaseRouteHandler) -> None:
-    """Closed unless the route is open or names the scope of the caller."""
+async def check_scope(connection: ASGIConnection[Any, Any, Any, Any], route: BaseRouteHandler) -> None:
+    """Closed unless the route is open or names the scope of the caller.
+
+    Async like the other check, though nothing here waits: Litestar sends a plain function to a thread.
+    """
     if route.opt.get("open"):
         return
     caller: Caller | None = connection.scope["state"].get("caller")
@@ -68,6 +71,17 @@ def check_scope(connection: ASGIConnection[Any, Any, Any, Any], route: BaseRoute
         raise Unauthenticated("send a token as Authorization: Bearer <token>")
     if caller.scope not in route.opt.get("scopes", ()):
         raise Forbidden(f"a credential of scope {caller.scope} does not reach this operation")
+
+
+async def check_query(connection: ASGIConnection[Any, Any, Any, Any], route: BaseRouteHandler) -> None:
+    """A parameter that the route does not know is refused, not ignored."""
+    if not connection.scope["query_string"]:
+        return
+    known = route.parsed_fn_signature.parameters.keys() - connection.path_params.keys() - {"request", "data"}
+    for name in connection.query_params.keys() - known:
+        raise InvalidParams(
+            f"there is no parameter {name[:100]!r} here", path=name[:100], known=sorted(known)
+        )
 
 
 # handoffs
@@ -203,7 +217,7 @@ async def get_service(request: ApiRequest) -> wire.ServiceView:
     return await request.agents.service(request.caller)
 
 
-@get("/health", opt=OPEN, tags=SERVICE, security=[])
+@get("/health", opt=OPEN, tags=SERVICE)
 async def health(request: ApiRequest) -> dict[str, str]:
     """Whether the service answers. Needs no token."""
     return {"status": "ok", "service": "changeover", "version": request.app.state.version}
