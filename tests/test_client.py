@@ -256,7 +256,7 @@ async def test_a_wait_that_runs_out_returns_what_there_is_and_told_its_progress(
             told.append(answer.wait)
 
         started = await client.start_handoff(ECHO)
-        answer = await client.wait_until([started.handoff_id], timeout=0.2, on_progress=progress, poll=0.02)
+        answer = await client.wait_until([started.handoff_id], timeout=1, on_progress=progress, poll=0.02)
         assert answer.wait == "timed_out"
         assert answer.handoffs == [started]
         assert set(told) == {"timed_out"}
@@ -336,7 +336,7 @@ async def test_at_its_deadline_without_a_service_a_wait_returns_the_latest_it_he
             told.append(answer)
             server.die()
 
-        answer = await client.wait_until([started.handoff_id], timeout=0.3, on_progress=dies, poll=0.01)
+        answer = await client.wait_until([started.handoff_id], timeout=1, on_progress=dies, poll=0.01)
         assert [answer] == told
         assert (answer.wait, answer.handoffs) == ("timed_out", [started])
 
