@@ -7,7 +7,6 @@ import mcp_types as types
 from mcp_tools import arguments, delegation
 from mcp_tools.arguments import Arguments, schema
 from mcp_tools.delegation import Run, Tool
-from orchestrator.wire import OUTPUT_CAP_BYTES
 
 INSTRUCTIONS = """\
 Hand work to other coding agents, each in a terminal of its own, and get their answers.
@@ -19,8 +18,8 @@ answer. Never hand the same task over again because a wait ran out or a call was
 - read_output pages through an answer too long for one result. stop_handoff ends work you no longer need."""
 
 _ANSWERS = (
-    "Returns the answer exactly as the agent gave it in the first block, and the facts (handoff_id, status, "
-    "outcome, duration_s, ...) as JSON in the last."
+    "Returns the answer exactly as the agent gave it, in a block of its own, and beside it the facts "
+    "(handoff_id, status, outcome, duration_s, ...) as JSON."
 )
 
 _WORK = types.ToolAnnotations(
@@ -36,9 +35,10 @@ _REPORT = types.ToolAnnotations(
     read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=False
 )
 
-# Claude Code: offer the tool at once rather than behind its tool search; show answers up to our own cap.
+# Claude Code: offer the tool at once rather than behind its tool search; and give its model the whole of a
+# long result, where it would replace what is over 50,000 characters by a preview (500,000 is its ceiling).
 _AT_ONCE: dict[str, Any] = {"anthropic/alwaysLoad": True}
-_LONG: dict[str, Any] = {"anthropic/maxResultSizeChars": OUTPUT_CAP_BYTES + 16 * 1024}
+_LONG: dict[str, Any] = {"anthropic/maxResultSizeChars": 500_000}
 
 
 def tools(*, working_directory: bool) -> dict[str, Tool]:
@@ -73,8 +73,8 @@ def tools(*, working_directory: bool) -> dict[str, Tool]:
             name="wait_handoff",
             title="Wait for handoffs and collect their answers",
             description="Waits for handoffs that assign started or whose wait ran out. For one: what handoff "
-            "returns. For several: for each its facts as JSON, then its answer. Without ids: all of yours "
-            "that are open or not yet collected, so a lost id is no lost answer.",
+            "returns. For several: for each a heading, then its answer, and the facts of all as JSON. "
+            "Without ids: all of yours that are open or not yet collected, so a lost id is no lost answer.",
             meta=_AT_ONCE | _LONG,
         ),
         _tool(
@@ -91,7 +91,7 @@ def tools(*, working_directory: bool) -> dict[str, Tool]:
             _READ,
             name="read_output",
             title="Read the whole answer of a handoff",
-            description="One page of the answer, from character offset on, exactly; then as JSON where it "
+            description="One page of the answer, from character offset on, exactly; and as JSON where it "
             "stands, with next_offset while there is more. For answers marked truncated, and for what an "
             "agent has answered so far.",
             meta=_LONG,

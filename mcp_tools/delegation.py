@@ -13,6 +13,7 @@ import msgspec
 
 from mcp_tools import arguments, results
 from mcp_tools.arguments import Arguments
+from mcp_tools.results import Answer
 from mcp_tools.waiting import Patience, Progress, follow, key_of, keyed_by_content, retried
 from orchestrator import wire
 from orchestrator.client import Client
@@ -44,7 +45,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     options: Options
 
 
-Run = Callable[[Call, Any], Awaitable[types.CallToolResult]]
+Run = Callable[[Call, Any], Awaitable[Answer]]
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,40 +57,40 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     reports: bool = False
 
 
-async def handoff(call: Call, given: arguments.Handoff) -> types.CallToolResult:
+async def handoff(call: Call, given: arguments.Handoff) -> Answer:
     started = await _start(call, given, waits=True)
     waited = await _wait(call, [started.handoff_id], "all", given.timeout, started)
     if isinstance(waited, ChangeoverError):
         return _lost(waited, [started.handoff_id])
-    return results.many(waited)
+    return results.waited(waited)
 
 
-async def assign(call: Call, given: arguments.Handoff) -> types.CallToolResult:
+async def assign(call: Call, given: arguments.Handoff) -> Answer:
     return results.assigned(await _start(call, given, waits=False))
 
 
-async def wait_handoff(call: Call, given: arguments.WaitHandoff) -> types.CallToolResult:
+async def wait_handoff(call: Call, given: arguments.WaitHandoff) -> Answer:
     waited = await _wait(call, given.handoff_ids, given.mode, given.timeout)
     if isinstance(waited, ChangeoverError):
         return _lost(waited, given.handoff_ids)
-    return results.many(waited)
+    return results.waited(waited)
 
 
-async def stop_handoff(call: Call, given: arguments.StopHandoff) -> types.CallToolResult:
+async def stop_handoff(call: Call, given: arguments.StopHandoff) -> Answer:
     key, _ = key_of(call.meta)
     result = await _asked(call, lambda: call.client.stop(given.handoff_id, key))
     return results.settled(result, f"is {result.outcome or result.status}")
 
 
-async def read_output(call: Call, given: arguments.ReadOutput) -> types.CallToolResult:
+async def read_output(call: Call, given: arguments.ReadOutput) -> Answer:
     return results.page(await _asked(call, lambda: call.client.output(given.handoff_id, given.offset)))
 
 
-async def list_profiles(call: Call, given: arguments.ListProfiles) -> types.CallToolResult:
+async def list_profiles(call: Call, given: arguments.ListProfiles) -> Answer:
     return results.profiles(await _asked(call, call.client.profiles))
 
 
-async def complete_handoff(call: Call, given: arguments.CompleteHandoff) -> types.CallToolResult:
+async def complete_handoff(call: Call, given: arguments.CompleteHandoff) -> Answer:
     key, _ = key_of(call.meta)
     report = wire.CompleteRequest(result=given.result, outcome=given.outcome)
     result = await _asked(call, lambda: call.client.complete(given.handoff_id, report, key))
@@ -152,6 +153,6 @@ async def _wait(
     return waited
 
 
-def _lost(error: ChangeoverError, ids: Sequence[str]) -> types.CallToolResult:
+def _lost(error: ChangeoverError, ids: Sequence[str]) -> Answer:
     passing = isinstance(error, Unavailable | Interrupted)
     return results.failure(error, ids, results.wait_advice(ids) if passing and ids else "")

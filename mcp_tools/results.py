@@ -1,9 +1,6 @@
-"""How an answer looks to the model that called a tool.
+"""How an answer looks to the model that called a tool: what it asked for, exactly and alone, then the facts.
 
-Two text blocks: what it asked for, exactly and alone, then the facts as one JSON object. There is no
-`structuredContent`: agent CLIs that get one show their model its JSON in place of the text (Claude Code
-2.1.332, measured), and with the answer in both a large one would be sent twice. An answer that is an error
-says everything in its first block, because clients may show only that one.
+An answer that is an error says everything in its first block, because clients may show only that one.
 """
 
 from collections.abc import Sequence
@@ -17,13 +14,39 @@ from orchestrator.wire import HandoffResult, OutputPage, ProfileList, WaitRespon
 
 DONE = frozenset({"completed", "cancelled"})
 
+PROGRAMS = frozenset({"mcp", "inspector-client", "scripted"})
+"""The names of the SDK's own client, the MCP Inspector and our scripted agent, unless told otherwise."""
 
-def answer(*blocks: str, is_error: bool = False) -> types.CallToolResult:
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a tool has to say: text blocks, and the facts about them as a JSON object, if there are any."""
+
+    blocks: list[str]
+    facts: dict[str, Any] | None = None
+    is_error: bool = False
+
+
+def shows_text_beside_structure(client_name: str | None) -> bool:
+    """Whether a client that gets `structuredContent` still shows its user or model the text of a result.
+
+    Agent CLIs do not: Claude Code 2.1.332 (measured), Codex, opencode and Copilot CLI give their model the
+    JSON in place of the text, and the answer would be lost. With the answer in both, a large one would be
+    sent twice. So only clients known to be programs get it, and everyone else the facts as a last block.
+    """
+    return client_name is not None and (client_name in PROGRAMS or client_name.startswith("changeover"))
+
+
+def shown(answer: Answer, client_name: str | None) -> types.CallToolResult:
+    """The answer in the form that this client can make use of."""
+    structured = answer.facts if shows_text_beside_structure(client_name) else None
+    blocks = list(answer.blocks)
+    if answer.facts is not None and structured is None:
+        blocks.append(_json(answer.facts))
     content: list[types.ContentBlock] = [types.TextContent(type="text", text=block) for block in blocks]
-    return types.CallToolResult(content=content, is_error=is_error)
+    return types.CallToolResult(content=content, structured_content=structured, is_error=answer.is_error)
 
 
-def failure(error: ChangeoverError, ids: Sequence[str] = (), advice: str = "") -> types.CallToolResult:
+def failure(error: ChangeoverError, ids: Sequence[str] = (), advice: str = "") -> Answer:
     """An expected failure: `code: detail`, the ids it is about, and what to do."""
     text = f"{error.code}: {error.detail}"
     if ids:
@@ -33,55 +56,60 @@ def failure(error: ChangeoverError, ids: Sequence[str] = (), advice: str = "") -
     facts: dict[str, Any] = {"code": error.code, "detail": error.detail}
     facts |= {"facts": error.facts} if error.facts else {}
     facts |= {"handoff_ids": list(ids)} if ids else {}
-    return answer(text, _json(facts), is_error=True)
+    return Answer(blocks=[text], facts=facts, is_error=True)
 
 
-def one(result: HandoffResult) -> types.CallToolResult:
-    """The answer of one handoff that the caller waited for."""
-    return answer(*_body(result), facts(result), is_error=_failed(result))
+def waited(response: WaitResponse) -> Answer:
+    """One handoff: its answer. Several, in the order asked for: a heading for each, then its answer."""
+    handoffs = [_with_wait(each, response) for each in response.handoffs]
+    if len(handoffs) == 1:
+        [result] = handoffs
+        return Answer(blocks=_body(result), facts=_facts(result), is_error=_failed(result))
+    blocks = [block for each in handoffs for block in (_heading(each), *_body(each))]
+    facts = {"wait": response.wait, "handoffs": [_facts(each) for each in handoffs]}
+    return Answer(blocks=blocks or ["No handoff of yours is open or uncollected."], facts=facts)
 
 
-def many(response: WaitResponse) -> types.CallToolResult:
-    """Several handoffs, in the order asked for: the facts of each, then its answer in a block of its own."""
-    if len(response.handoffs) == 1:
-        return one(_waited(response.handoffs[0], response))
-    summary = _json({"wait": response.wait, "handoffs": len(response.handoffs)})
-    blocks = [block for each in response.handoffs for block in (facts(each), *_body(each))]
-    return answer(summary, *blocks or ["No handoff of yours is open or uncollected."])
-
-
-def assigned(result: HandoffResult) -> types.CallToolResult:
+def assigned(result: HandoffResult) -> Answer:
     text = (
         f"Handed to {result.agent_profile} as {result.handoff_id}. It works on its own; collect the answer "
         "with wait_handoff."
     )
-    return answer(text, facts(result))
+    return Answer(blocks=[text], facts=_facts(result))
 
 
-def settled(result: HandoffResult, what: str) -> types.CallToolResult:
-    return answer(f"Handoff {result.handoff_id} {what}.", facts(result))
+def settled(result: HandoffResult, what: str) -> Answer:
+    return Answer(blocks=[f"Handoff {result.handoff_id} {what}."], facts=_facts(result))
 
 
-def page(found: OutputPage) -> types.CallToolResult:
-    """The page's text alone, then where it stands in the whole."""
-    rest = {name: getattr(found, name) for name in found.__struct_fields__ if name != "output"}
-    return answer(found.output, _json(rest))
+def page(found: OutputPage) -> Answer:
+    """The page's text alone; the facts say where it stands in the whole."""
+    return Answer(blocks=[found.output], facts=_builtins(found, "output"))
 
 
-def profiles(found: ProfileList) -> types.CallToolResult:
-    return answer(_json(found.items))
-
-
-def facts(result: HandoffResult) -> str:
-    """All of a result but its output, as one JSON object; what is not set is left out."""
-    return _json(msgspec.structs.replace(result, output=None))
+def profiles(found: ProfileList) -> Answer:
+    return Answer(blocks=[_json(found.items)])
 
 
 def wait_advice(ids: Sequence[str]) -> str:
     return f"The work goes on. Ask again with wait_handoff(handoff_ids={_json(list(ids))})."
 
 
-def _waited(result: HandoffResult, response: WaitResponse) -> HandoffResult:
+def _facts(result: HandoffResult) -> dict[str, Any]:
+    """All of a result but its output; what is not set is left out."""
+    return _builtins(result, "output")
+
+
+def _builtins(record: msgspec.Struct, but: str) -> dict[str, Any]:
+    return {name: value for name, value in msgspec.to_builtins(record).items() if name != but}
+
+
+def _heading(result: HandoffResult) -> str:
+    state = result.outcome or result.status
+    return f"Handoff {result.handoff_id} to {result.agent_profile}: {state}"
+
+
+def _with_wait(result: HandoffResult, response: WaitResponse) -> HandoffResult:
     if result.status in DONE:
         return result
     return msgspec.structs.replace(result, wait=response.wait)

@@ -18,6 +18,7 @@ from mcp.shared.exceptions import MCPError
 
 from mcp_tools import arguments, catalogue, results
 from mcp_tools.delegation import Call, Options, Tool
+from mcp_tools.results import Answer
 from mcp_tools.waiting import Patience
 from orchestrator.client import Client
 from orchestrator.domain.errors import ChangeoverError
@@ -85,7 +86,8 @@ def build_server(
         tool = tools.get(params.name)
         if tool is None or not shown(tool, caller):
             raise MCPError(code=types.INVALID_PARAMS, message=f"unknown tool: {params.name}")
-        return await _run(tool, params, ctx, arrival, open_client(caller), options)
+        answer = await _run(tool, params, ctx, arrival, open_client(caller), options)
+        return results.shown(answer, _client_name(ctx))
 
     def input_schema(name: str) -> Mapping[str, Any] | None:
         return tools[name].listed.input_schema if name in tools else None
@@ -108,7 +110,7 @@ async def _run(
     arrival: float,
     opened: AbstractAsyncContextManager[Client],
     options: Options,
-) -> types.CallToolResult:
+) -> Answer:
     meta: Mapping[str, Any] = dict(ctx.meta or {})
     tell = ctx.session.report_progress if "progress_token" in meta else None
     try:
@@ -127,6 +129,11 @@ def _named(given: Mapping[str, Any] | None) -> list[str]:
     """The handoff a call was about, where it named one."""
     named = (given or {}).get("handoff_id")
     return [named] if isinstance(named, str) else []
+
+
+def _client_name(ctx: ServerRequestContext[Any]) -> str | None:
+    client = ctx.session.client_params
+    return client.client_info.name if client is not None else None
 
 
 def _caller(ctx: ServerRequestContext[Any]) -> Caller:

@@ -107,18 +107,19 @@ def _refusal(problem: Exception) -> types.JSONRPCError:
         sent: Any = json.loads(line) if isinstance(line, str) else line
     except ValueError:
         return _error(None, types.PARSE_ERROR, "parse error: the line is not JSON")
+    whole = sent
     if not isinstance(sent, dict) or "method" not in sent:
         return _error(None, types.INVALID_REQUEST, "not one JSON-RPC request or notification")
     request_id: Any = sent.get("id")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     named = request_id if isinstance(request_id, str | int) and not isinstance(request_id, bool) else None
-    return _error(named, types.INVALID_REQUEST, f"the request cannot be read: {_reason(sent, problem)}")
+    return _error(named, types.INVALID_REQUEST, f"the request cannot be read: {_reason(whole, problem)}")
 
 
 def _error(request_id: str | int | None, code: int, message: str) -> types.JSONRPCError:
     return types.JSONRPCError(jsonrpc="2.0", id=request_id, error=types.ErrorData(code=code, message=message))
 
 
-def _reason(sent: object, problem: Exception) -> str:
+def _reason(sent: Any, problem: Exception) -> str:
     try:
         json.dumps(sent, ensure_ascii=False).encode()
     except UnicodeEncodeError:

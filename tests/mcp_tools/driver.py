@@ -267,5 +267,13 @@ def facts(result: Message) -> Message:
     return json.loads(texts(result)[-1])
 
 
+def long_answer(size: int, line: int) -> str:
+    """`size` characters in lines of `line`, no two lines alike at one place."""
+    count = -(-size // line)
+    return "".join(
+        f"{n} ".ljust(min(line, size), "abcdefghij"[n % 10])[: line - 1] + "\n" for n in range(count)
+    )[:size]
+
+
 def strictly_rising(values: list[float]) -> bool:
     return all(a < b for a, b in zip([-math.inf, *values], values, strict=False))

@@ -13,7 +13,17 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_tools.http import Mount, mount
 from mcp_tools.waiting import Patience
 from orchestrator.client import Client
-from tests.mcp_tools.driver import LEGACY, MODERN, Http, call, envelope, facts, strictly_rising, texts
+from tests.mcp_tools.driver import (
+    LEGACY,
+    MODERN,
+    Http,
+    call,
+    envelope,
+    facts,
+    long_answer,
+    strictly_rising,
+    texts,
+)
 from tests.mcp_tools.service import Service, listening
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_blocking_calls")]
@@ -231,7 +241,7 @@ async def test_20_calls_of_5_sessions_wait_at_once_and_others_stay_quick(service
 async def test_a_large_answer_is_sent_once_and_read_whole(
     service: Service, era: str, size: int, line: int
 ) -> None:
-    whole = "".join("\n" if n % line == line - 1 else chr(97 + n % 26) for n in range(size))
+    whole = long_answer(size, line)
     async with serving(service) as (url, _), Http(url, era) as client:
         async with waiting(client, service) as (answer, handoff_id):
             service.finish(handoff_id, whole)

@@ -37,7 +37,9 @@ def test_what_is_printed_for_claude_keeps_long_calls_in_the_foreground() -> None
 
 def test_what_is_printed_for_codex_is_toml_with_a_timeout_above_the_longest_wait() -> None:
     text = print_config("codex", **WHERE, command=["/opt/my tools/changeover", "mcp"], home="/elsewhere")
-    stdio, http = (tomllib.loads(f"#{part}")["mcp_servers"]["changeover"] for part in text.split("# Or over HTTP"))
+    stdio, http = (
+        tomllib.loads(f"#{part}")["mcp_servers"]["changeover"] for part in text.split("# Or over HTTP")
+    )
     assert (stdio["command"], stdio["args"]) == ("/opt/my tools/changeover", ["mcp"])
     assert stdio["env"] == {"CHANGEOVER_HOME": "/elsewhere"}
     assert http["bearer_token_env_var"] == "CHANGEOVER_TOKEN"

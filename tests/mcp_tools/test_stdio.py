@@ -20,6 +20,7 @@ from tests.mcp_tools.driver import (
     call,
     envelope,
     facts,
+    long_answer,
     stdio,
     strictly_rising,
     texts,
@@ -186,7 +187,7 @@ async def test_pings_and_lists_are_quick_while_calls_wait_and_calls_run_at_once(
 async def test_a_large_answer_comes_whole_or_capped_and_is_whole_in_the_store(
     service: Service, url: str, size: int, line: int
 ) -> None:
-    whole = "".join("\n" if n % line == line - 1 else chr(97 + n % 26) for n in range(size))
+    whole = long_answer(size, line)
     async with stdio({"url": url}) as driver:
         request_id, handoff_id = await start_hold(driver, service)
         service.finish(handoff_id, whole)

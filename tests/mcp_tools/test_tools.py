@@ -37,7 +37,7 @@ QUICK = Patience(first=3.0, outage=5.0, poll=0.2, settle=0.05)
 
 @asynccontextmanager
 async def connected(
-    service: Service, *, folder: bool = False, terminal: bool = False, mode: Any = "auto"
+    service: Service, *, folder: bool = False, terminal: bool = False, mode: Any = "auto", name: str = "mcp"
 ) -> AsyncGenerator[mcp.Client]:
     @asynccontextmanager
     async def open_client(caller: Any) -> AsyncGenerator[Client]:
@@ -53,7 +53,8 @@ async def connected(
         progress_interval=0.05,
         patience=QUICK,
     )
-    async with mcp.Client(server, mode=mode) as client:
+    info = types.Implementation(name=name, version="1")
+    async with mcp.Client(server, mode=mode, client_info=info) as client:
         yield client
 
 
@@ -62,7 +63,8 @@ def texts(result: types.CallToolResult) -> list[str]:
 
 
 def facts(result: types.CallToolResult) -> dict[str, Any]:
-    return json.loads(texts(result)[-1])
+    assert result.structured_content is not None
+    return result.structured_content
 
 
 async def schemas(client: mcp.Client) -> dict[str, dict[str, Any]]:
@@ -105,6 +107,9 @@ async def test_every_tool_says_what_it_is_and_what_it_does_to_the_world(service:
         name for name, tool in tools.items() if tool.annotations and tool.annotations.destructive_hint
     }
     assert destructive == {"handoff", "assign", "stop_handoff"}
+    whole = {name for name, tool in tools.items() if "anthropic/maxResultSizeChars" in (tool.meta or {})}
+    assert whole == {"handoff", "wait_handoff", "read_output"}, "Claude Code previews what is long, else"
+    assert all(tool.output_schema is None for tool in tools.values())
 
 
 @pytest.mark.promise("working-directory-gate")
@@ -197,14 +202,32 @@ async def test_half_a_surrogate_pair_is_refused(service: Service) -> None:
 
 @pytest.mark.promise("handoff-tool")
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_the_answer_stands_alone_and_the_facts_follow_as_json(service: Service, mode: str) -> None:
-    async with connected(service, mode=mode) as client:
+@pytest.mark.parametrize(
+    ("name", "structured"),
+    [
+        ("mcp", True),
+        ("scripted", True),
+        ("changeover-bench", True),
+        ("claude-code", False),
+        ("codex-mcp-client", False),
+        ("opencode", False),
+        ("an agent nobody heard of", False),
+    ],
+)
+async def test_the_answer_stands_alone_and_the_facts_come_where_the_client_shows_both(
+    service: Service, mode: str, name: str, structured: bool
+) -> None:
+    async with connected(service, mode=mode, name=name) as client:
         result = await client.call_tool("handoff", {"agent_profile": "echo", "message": "one\n  two\n"})
     assert not result.is_error
     assert texts(result)[0] == "one\n  two\n"
-    assert len(result.content) == 2
-    assert result.structured_content is None, "clients show their model this in place of the text"
-    known = facts(result)
+    if structured:
+        assert len(result.content) == 1
+        known = facts(result)
+    else:
+        assert len(result.content) == 2
+        assert result.structured_content is None, "agent CLIs show their model this in place of the text"
+        known = json.loads(texts(result)[1])
     assert "output" not in known
     assert (known["handoff_id"], known["status"], known["outcome"]) == ("th_1", "completed", "succeeded")
     assert known["terminal_id"] == "te_1"
@@ -279,18 +302,18 @@ async def test_assign_returns_at_once_and_wait_collects_all_any_or_what_is_open(
         assert not service.starts[0][1].waits
         service.finish("th_2", "two")
         either = await client.call_tool("wait_handoff", {"handoff_ids": ["th_1", "th_2"], "mode": "any"})
-        blocks = texts(either)
-        assert json.loads(blocks[0]) == {"wait": "done", "handoffs": 2}
-        assert json.loads(blocks[1])["handoff_id"] == "th_1"
-        assert blocks[2].startswith("Still at work: handoff th_1")
-        assert json.loads(blocks[3])["handoff_id"] == "th_2"
-        assert blocks[4] == "two"
+        assert facts(either)["wait"] == "done"
+        assert [each["handoff_id"] for each in facts(either)["handoffs"]] == ["th_1", "th_2"]
+        first, still, second, answer = texts(either)
+        assert (first, second) == ("Handoff th_1 to hold: accepted", "Handoff th_2 to hold: succeeded")
+        assert still.startswith("Still at work: handoff th_1")
+        assert answer == "two"
         service.finish("th_1", "one")
         rest = await client.call_tool("wait_handoff", {})
         assert texts(rest)[0] == "one"
         assert facts(rest)["handoff_id"] == "th_1"
         nothing = await client.call_tool("wait_handoff", {})
-        assert texts(nothing)[1] == "No handoff of yours is open or uncollected."
+        assert texts(nothing)[0] == "No handoff of yours is open or uncollected."
 
 
 @pytest.mark.promise("stop-tool")
