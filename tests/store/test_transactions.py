@@ -253,9 +253,10 @@ async def test_what_listeners_hear_can_be_read_already(store: Store, make: Any) 
         found.append(await store.read(lambda tx: tx.events()))
 
     store.subscribe(lambda events: heard.set())
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(read_when_woken)
-        stored = await store.write(lambda tx: tx.append_event(make.event()))
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(read_when_woken)
+            stored = await store.write(lambda tx: tx.append_event(make.event()))
     assert found == [[stored]]
 
 
