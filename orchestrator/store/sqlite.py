@@ -30,8 +30,15 @@ WAL_BOUND_BYTES = 64 * 2**20
 
 
 def create_private(path: Path) -> None:
-    """Makes the file, readable by its owner only, unless it is there; SQLite gives its log the same mode."""
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    """Makes the file, readable by its owner only, unless it is there; SQLite gives its log the same mode.
+
+    A file that is there is not even opened: closing it would drop the locks that SQLite holds on it for
+    another store of this process.
+    """
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        return
 
 
 def writing_engine(path: Path) -> Engine:
