@@ -78,9 +78,9 @@ async def serve(settings: Settings, *, end_agents: bool = False, verbose: bool =
     """
     settings.ensure_home()
     _clean_environment()
-    log_to(sys.stderr, logging.DEBUG if verbose else logging.INFO)
     try:
-        await _serve(settings, end_agents)
+        with log_to(sys.stderr, logging.DEBUG if verbose else logging.INFO):
+            await _serve(settings, end_agents)
     except BaseExceptionGroup as group:
         expected = group.subgroup(ChangeoverError)
         while isinstance(expected, BaseExceptionGroup):
@@ -111,7 +111,7 @@ async def _serve(settings: Settings, end_agents: bool) -> None:
             async def until_signal() -> None:
                 with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
                     async for received in signals:
-                        log.info("stopping", extra={"signal": signal.Signals(received).name})
+                        log.info("stopping", extra={"fields": {"signal": signal.Signals(received).name}})
                         if end_agents:
                             await fleet.end_all()
                         stop()
@@ -147,7 +147,7 @@ def _announce(settings: Settings, url: str) -> None:
     """Says where the service is: to clients by a file, to people by the log."""
     service = {"url": url, "pid": os.getpid()}
     _write_private(settings.service_file, json.dumps(service))
-    log.info("ready", extra=service)
+    log.info("ready", extra={"fields": service})
 
 
 @asynccontextmanager
@@ -275,7 +275,8 @@ def _hold_home(settings: Settings) -> Generator[None]:
 @contextmanager
 def _listen(settings: Settings) -> Generator[socket.socket]:
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as listening:
+    # With its protocol said: without it asyncio leaves Nagle's delay on, 44 ms a reply as measured.
+    with socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listening.bind((settings.host, settings.port))

@@ -97,7 +97,7 @@ class WaitRequest(Request):
     """
 
     handoff_ids: list[str] = []
-    mode: Annotated[str, Meta(pattern="^(all|any)$")] = "all"
+    mode: Annotated[str, Meta(pattern=r"^(all|any)\Z")] = "all"
     timeout: Annotated[float, Meta(ge=0, le=60)] = 30.0
 
 
@@ -123,7 +123,7 @@ class CompleteRequest(Request):
     """`POST /v1/handoffs/{id}/complete`: the delegate's own report."""
 
     result: str
-    outcome: Annotated[str, Meta(pattern="^(succeeded|failed)$")] = "succeeded"
+    outcome: Annotated[str, Meta(pattern=r"^(succeeded|failed)\Z")] = "succeeded"
 
 
 class HandoffList(msgspec.Struct, kw_only=True):
