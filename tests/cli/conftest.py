@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,40 +30,43 @@ class Said(NamedTuple):
         return json.loads(self.err.splitlines()[-1])["error"]
 
 
-Run = Callable[..., Said]
+class Run:
+    """Runs command lines in one folder and environment."""
 
+    def __init__(self, env: Mapping[str, str], cwd: Path) -> None:
+        self._env = dict(env)
+        self._cwd = cwd
 
-def say(*arguments: str, env: Mapping[str, str], cwd: Path, stdin: bytes = b"") -> Said:
-    done = subprocess.run(
-        [*COMMAND, *arguments],
-        env=dict(env),
-        cwd=cwd,
-        input=stdin,
-        capture_output=True,
-        timeout=60,
-        check=False,
-    )
-    said = Said(done.returncode, done.stdout.decode(), done.stderr.decode())
-    assert "Traceback" not in said.err
-    return said
+    def __call__(self, *arguments: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> Said:
+        """One command line to its end, which is never a traceback."""
+        done = subprocess.run(
+            [*COMMAND, *arguments],
+            env={**self._env, **(env or {})},
+            cwd=self._cwd,
+            input=stdin,
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
+        said = Said(done.returncode, done.stdout.decode(), done.stderr.decode())
+        assert "Traceback" not in said.err
+        return said
+
+    def popen(self, *arguments: str) -> subprocess.Popen[bytes]:
+        """One command line to talk to."""
+        pipe = subprocess.PIPE
+        return subprocess.Popen(
+            [*COMMAND, *arguments], env=self._env, cwd=self._cwd, stdin=pipe, stdout=pipe, stderr=pipe
+        )
 
 
 @pytest.fixture
 def cli(shared: LiveService) -> Run:
     """Runs a command line against the module's service, from its work folder."""
-
-    def run(*arguments: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> Said:
-        return say(*arguments, env={**shared.env, **(env or {})}, cwd=shared.work, stdin=stdin)
-
-    return run
+    return Run(shared.env, shared.work)
 
 
 @pytest.fixture
 def alone(tmp_path: Path) -> Run:
     """Runs a command line where no service is."""
-    quiet = LiveService(tmp_path)
-
-    def run(*arguments: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> Said:
-        return say(*arguments, env={**quiet.env, **(env or {})}, cwd=tmp_path, stdin=stdin)
-
-    return run
+    return Run(LiveService(tmp_path).env, tmp_path)

@@ -7,11 +7,12 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from orchestrator.cli.terminals import outside_tmux
-from tests.cli.conftest import COMMAND, Run, Said, say
+from tests.cli.conftest import COMMAND, Run
 from tests.live import LiveService, eventually
 
 
@@ -220,39 +221,26 @@ def test_the_doctor_shows_the_service_and_its_agent_clis(cli: Run, shared: LiveS
     assert findings["record"]["ok"] is True
 
 
-def test_ctrl_c_says_that_the_handoff_goes_on(cli: Run, shared: LiveService) -> None:
-    process = subprocess.Popen(
-        [*COMMAND, "handoff", "scripted", "@wait 2\n@say after all"],
-        env=shared.env,
-        cwd=shared.work,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def test_ctrl_c_says_that_the_handoff_goes_on(cli: Run) -> None:
+    process = cli.popen("handoff", "scripted", "@wait 2\n@say after all")
     assert process.stderr is not None
-    name = process.stderr.readline().partition(":")[0]
+    name = process.stderr.readline().decode().partition(":")[0]
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=10)
-    assert (process.returncode, out) == (130, "")
-    assert f"{name} goes on" in err
-    assert "Traceback" not in err
+    assert (process.returncode, out) == (130, b"")
+    assert f"{name} goes on" in err.decode()
+    assert b"Traceback" not in err
     assert cli("wait", name).out == "after all"
 
 
-def test_a_reader_that_goes_away_is_no_fault_of_ours(cli: Run, shared: LiveService) -> None:
+def test_a_reader_that_goes_away_is_no_fault_of_ours(cli: Run) -> None:
     name = cli("handoff", "scripted", "-", "--json", stdin=b"x" * 200_000).json["handoff_id"]
-    process = subprocess.Popen(
-        [*COMMAND, "output", name],
-        env=shared.env,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    assert process.stdout is not None
-    assert process.stderr is not None
-    process.stdout.close()
-    process.wait(10)
-    assert process.stderr.read() == b""
-    process.stderr.close()
+    with cli.popen("output", name) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        process.wait(10)
+        assert process.stderr.read() == b""
 
 
 def test_wrong_token_and_foreign_address_are_told(cli: Run, shared: LiveService) -> None:
@@ -273,10 +261,7 @@ def test_the_second_service_on_a_home_names_the_first(cli: Run, shared: LiveServ
 
 def test_handoff_starts_a_service_in_the_background_and_it_stays(tmp_path: Path) -> None:
     with LiveService(tmp_path) as quiet:
-
-        def run(*arguments: str) -> Said:
-            return say(*arguments, env=quiet.env, cwd=quiet.work)
-
+        run = Run(quiet.env, quiet.work)
         said = run("handoff", "--start", "scripted", "hello")
         try:
             assert (said.status, said.out) == (0, "hello")
@@ -293,9 +278,43 @@ def test_handoff_starts_a_service_in_the_background_and_it_stays(tmp_path: Path)
 
 def test_a_service_that_can_not_start_is_told_with_its_log(tmp_path: Path) -> None:
     quiet = LiveService(tmp_path, {"CHANGEOVER_HOST": "192.0.2.1", "CHANGEOVER_PORT": "7"})
-    said = say("handoff", "--start", "scripted", "x", "--json", env=quiet.env, cwd=quiet.work)
+    said = Run(quiet.env, quiet.work)("handoff", "--start", "scripted", "x", "--json")
     assert (said.status, said.error["code"]) == (1, "unavailable")
     assert "192.0.2.1" in said.error["detail"]
+
+
+def test_mcp_serves_the_tools_with_or_without_a_service(cli: Run, alone: Run) -> None:
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    requests = [
+        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello},
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        {"jsonrpc": "2.0", "id": 2, "method": "tools/list"},
+        {
+            "jsonrpc": "2.0",
+            "id": 3,
+            "method": "tools/call",
+            "params": {"name": "list_profiles", "arguments": {}},
+        },
+    ]
+    for run, found in ((cli, "scripted"), (alone, "no service runs")):
+        process = _mcp(run, requests)
+        answers = {answer["id"]: answer["result"] for answer in process}
+        assert "handoff" in [tool["name"] for tool in answers[2]["tools"]]
+        assert found in json.dumps(answers[3]).lower()
+
+
+def _mcp(run: Run, requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The answers, with standard input held open until the last one is there."""
+    with run.popen("mcp") as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for request in requests:
+            process.stdin.write(json.dumps(request).encode() + b"\n")
+        process.stdin.flush()
+        answers = [json.loads(process.stdout.readline()) for request in requests if "id" in request]
+        process.stdin.close()
+        assert process.wait(10) == 0
+    return answers
 
 
 def test_python_itself_is_enough_to_run_it() -> None:
