@@ -294,7 +294,8 @@ class TmuxTerminals:
         assert agent.pane is not None
         await gone(agent.pane.pid)
         agent.gone.set()
-        if agent.end is None:
+        closed_by_us = self._agents.get(agent.id) is not agent
+        if agent.end is None and not closed_by_us:
             await self._ended(agent)
 
     async def _ended(self, agent: RunningAgent) -> None:
@@ -308,6 +309,8 @@ class TmuxTerminals:
                     ' "#{pane_dead}|#{pane_dead_status}|#{pane_dead_signal}"'
                 )
                 dead, code, number = found.split("|")
+                if not dead:  # the pane is gone too
+                    break
                 if dead == "1" and (code or number):
                     status = _how(code, number)
                     break
