@@ -4,7 +4,7 @@ Adapters live in `store/` and `terminals/`; `bootstrap` chooses them. Every adap
 same contract suite in `tests/`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -233,10 +233,13 @@ class Terminals(Protocol):
         """
         ...
 
-    async def resume_submit(self, terminal_id: str, text: str, *, header: str | None) -> Taken:
+    async def resume_submit(
+        self, terminal_id: str, text: str, *, header: str | None, earlier: Collection[str]
+    ) -> Taken:
         """After an adoption, settles a `submit` that a kill cut off; never types the text again.
 
-        Submits the draft if it stands in the composer. Raises `Uncertain` if it was not seen.
+        Submits the draft if it stands in the composer. `earlier` are the turns known to have taken other
+        texts. Raises as `submit` does, `Uncertain` if neither draft nor turn was seen.
         """
         ...
 
@@ -244,11 +247,11 @@ class Terminals(Protocol):
         """Returns once the agent is idle at its prompt; raises `TerminalDead`/`TerminalLost` if it ends."""
         ...
 
-    async def adopt(self, specs: Sequence[tuple[Terminal, Profile]]) -> set[str]:
+    async def adopt(self, specs: Sequence[tuple[Terminal, Profile]]) -> dict[str, StartedPane]:
         """Takes over the living ones of `specs` after a restart and replays their facts, oldest first.
 
-        Returns the ids that live. Those that died meanwhile get their facts too, and an EXITED or LOST one.
-        Panes with our tag that no spec names are closed.
+        Returns the panes of those that live. Those that died meanwhile get their facts too, and an EXITED
+        or LOST one. Panes with our tag that no spec names are closed.
         """
         ...
 

@@ -65,13 +65,19 @@ class Courier:
         if self._settled is not None:
             await self._settled.wait()
 
-    async def run(self, *, adopted: bool) -> None:
+    def hold(self) -> None:
+        """A delivery may be under way since before the restart: `settled` waits until `run` has looked."""
+        self._settled = anyio.Event()
+
+    async def run(self) -> None:
         """Delivers what is queued, in order, until cancelled."""
         while True:
             self._work = anyio.Event()
             waiting = await self._context.store.read(
                 lambda tx: tx.deliveries(self._terminal_id, unsettled=True)
             )
+            if not any(each.state is DeliveryState.TYPING for each in waiting):
+                self._release()
             for delivery in waiting:
                 await self._settle(delivery)
             if not waiting:
@@ -82,17 +88,28 @@ class Courier:
         header = header_for(delivery.thread_id) if delivery.thread_id else None
         try:
             if delivery.state is DeliveryState.TYPING:
-                self._settled = anyio.Event()
-                resumed = self._context.terminals.resume_submit
-                await self._taken(delivery, await resumed(self._terminal_id, text, header=header))
+                await self._taken(delivery, await self._resume(text, header))
             else:
                 await self._type(delivery, text, header)
         except TerminalFailure as error:
             await self._undelivered(delivery, error)
         finally:
-            if self._settled is not None:
-                self._settled.set()
-                self._settled = None
+            self._release()
+
+    def _release(self) -> None:
+        """No delivery is under way now."""
+        if self._settled is not None:
+            self._settled.set()
+            self._settled = None
+
+    async def _resume(self, text: str, header: str | None) -> Taken:
+        def turns(tx: Tx) -> set[str]:
+            return {each.turn for each in tx.deliveries(self._terminal_id) if each.turn is not None}
+
+        earlier = await self._context.store.read(turns)
+        return await self._context.terminals.resume_submit(
+            self._terminal_id, text, header=header, earlier=earlier
+        )
 
     async def _type(self, delivery: Delivery, text: str, header: str | None) -> None:
         while True:
@@ -112,8 +129,7 @@ class Courier:
                 delivery = await self._advance(
                     typing, EventType.DELIVERY_QUEUED, state=DeliveryState.QUEUED, reason=busy.detail
                 )
-                self._settled.set()
-                self._settled = None
+                self._release()
                 await anyio.sleep(_BUSY_RETRY_SECONDS)
                 continue
             await self._taken(typing, taken)

@@ -1,5 +1,7 @@
 """The fleet: all keepers of this service, who gets a terminal next, and the terminals that live already."""
 
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -10,7 +12,7 @@ from anyio.abc import TaskGroup
 from orchestrator.domain.agent import AgentFact
 from orchestrator.domain.errors import ChangeoverError
 from orchestrator.domain.event import EventType
-from orchestrator.domain.identity import SERVICE, PrincipalKind
+from orchestrator.domain.identity import SERVICE
 from orchestrator.domain.profile import Profile
 from orchestrator.domain.terminal import Delivery, Terminal
 from orchestrator.domain.thread import Change, Move, Status, Thread
@@ -49,7 +51,8 @@ class Fleet:
 
     async def enqueue(self, thread: Thread) -> None:
         """A stored handoff that waits for its terminal, which it gets now or when its turn comes."""
-        lender = thread.sender.id if thread.waits and thread.sender.kind is PrincipalKind.TERMINAL else None
+        giver = self._keepers.get(thread.sender.id)
+        lender = _place(giver.terminal) if giver is not None else None
         self._queue.add(Ticket(thread_id=thread.id, caller=str(thread.sender), lender=lender))
         self._dispatch()
         place = self._queue.place(thread.id)
@@ -64,7 +67,7 @@ class Fleet:
         """Starts a long-lived agent whose row is stored."""
         self._queue.occupy(terminal.id, str(terminal.by))
         keeper = Keeper(self._context, terminal, profile, token)
-        self._tasks.start_soon(self._keep, keeper, terminal.id, False)
+        self._tasks.start_soon(self._keep, keeper, terminal.id, keeper.run)
         return keeper
 
     async def adopt(self, terminals: list[tuple[Terminal, Profile]]) -> None:
@@ -79,11 +82,13 @@ class Fleet:
             keeper = self._keepers[terminal.id]
             if terminal.id not in living and terminal.pane_id is None:
                 del self._keepers[terminal.id]
+                await self._context.terminals.close(terminal.id)
                 await self._context.store.write(keeper.forget)
                 continue
-            place = terminal.thread_id or terminal.id
+            place = _place(terminal)
             self._queue.occupy(place, str(terminal.by))
-            self._tasks.start_soon(self._keep, keeper, place, True)
+            run = partial(keeper.run, living.get(terminal.id), restarted=True)
+            self._tasks.start_soon(self._keep, keeper, place, run)
 
     async def end_all(self) -> None:
         """Ends every agent, and with it its handoff."""
@@ -103,10 +108,10 @@ class Fleet:
         while (ticket := self._queue.next()) is not None:
             self._tasks.start_soon(self._run, ticket)
 
-    async def _keep(self, keeper: Keeper, place: str, adopted: bool) -> None:
+    async def _keep(self, keeper: Keeper, place: str, run: Callable[[], Awaitable[None]]) -> None:
         self._keepers[keeper.id] = keeper
         try:
-            await keeper.run(adopted=adopted)
+            await run()
         finally:
             self._keepers.pop(keeper.id, None)
             self._queue.remove(place)
@@ -127,7 +132,7 @@ class Fleet:
             self._dispatch()
             return
         keeper = Keeper(self._context, *made)
-        await self._keep(keeper, ticket.thread_id, False)
+        await self._keep(keeper, ticket.thread_id, keeper.run)
 
     async def _make_terminal(self, thread_id: str) -> tuple[Terminal, Profile, str] | None:
         """The rows of a terminal for this handoff; None if it ended while it waited."""
@@ -191,6 +196,11 @@ class Fleet:
         thread = need(tx, thread_id)
         if thread.status is Status.PENDING:
             move(tx, self._context, thread, Move.CANCEL, BY_SERVICE, Change(cancel_reason="expired"))
+
+
+def _place(terminal: Terminal) -> str:
+    """Under which name the queue counts a terminal."""
+    return terminal.thread_id or terminal.id
 
 
 async def load_profile(context: ServiceContext, name: str, folder: str | None, model: str | None) -> Profile:

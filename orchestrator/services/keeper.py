@@ -16,7 +16,7 @@ from orchestrator.domain.event import EventType, NewEvent
 from orchestrator.domain.profile import Profile
 from orchestrator.domain.terminal import Delivery, DeliveryState, Terminal, TerminalState
 from orchestrator.domain.thread import Change
-from orchestrator.ports import AgentSpec, Tx
+from orchestrator.ports import AgentSpec, StartedPane, Tx
 from orchestrator.services.context import ServiceContext
 from orchestrator.services.delivery import AgentStatus, Courier
 from orchestrator.services.moves import failed, settle_failure
@@ -84,11 +84,14 @@ class Keeper:
         await self._fail(failed("interrupted", "the service ended its agents", partial))
         self.close()
 
-    async def run(self, *, adopted: bool = False) -> None:
-        """Keeps the terminal to its end. Cancelling leaves the agent alone: the next service adopts it."""
+    async def run(self, adopted: StartedPane | None = None, *, restarted: bool = False) -> None:
+        """Keeps the terminal to its end. Cancelling leaves the agent alone: the next service adopts it.
+
+        `restarted` says that a service before this one started it; `adopted` is its pane if it lives.
+        """
         try:
-            if adopted:
-                await self._remember()
+            if restarted:
+                await self._remember(adopted)
             else:
                 await self._start()
         except ChangeoverError as error:
@@ -98,7 +101,7 @@ class Keeper:
             return
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._read_facts)
-            tasks.start_soon(self._deliver, adopted)
+            tasks.start_soon(self._courier.run)
             if self.terminal.thread_id is not None:
                 tasks.start_soon(self._watch_thread, self.terminal.thread_id)
             await self._close.wait()
@@ -118,6 +121,9 @@ class Keeper:
                 thread_id=self.terminal.thread_id,
             )
         )
+        await self._record_pane(pane)
+
+    async def _record_pane(self, pane: StartedPane) -> None:
         before = self.terminal
         self.terminal = msgspec.structs.replace(
             before,
@@ -129,13 +135,17 @@ class Keeper:
         )
         await self._context.store.write(lambda tx: tx.replace_terminal(before, self.terminal))
 
-    async def _remember(self) -> None:
+    async def _remember(self, adopted: StartedPane | None) -> None:
         """Which facts were recorded before the restart, so that their replay is not recorded again."""
+        self._courier.hold()
         events = await self._context.store.read(lambda tx: tx.events(terminal_id=self.id, limit=100_000))
         self._recorded = {(event.data["spool"], event.type) for event in events if "spool" in event.data}
-
-    async def _deliver(self, adopted: bool) -> None:
-        await self._courier.run(adopted=adopted)
+        if adopted is None:
+            return
+        if self.terminal.pane_id is None:  # the last service was cut off right after it had made the window
+            await self._record_pane(adopted)
+        event = self._event(EventType.ADOPTED)
+        await self._context.store.write(lambda tx: tx.append_event(event))
 
     async def _read_facts(self) -> None:
         async for fact in self._incoming:

@@ -6,7 +6,7 @@ import msgspec
 
 
 class Ticket(msgspec.Struct, frozen=True, kw_only=True):
-    """A handoff that needs a terminal. `lender` is a terminal that blocks on it and lends it its place."""
+    """A handoff that needs a terminal. `lender` is the place of the agent that gave it, if an agent did."""
 
     thread_id: str
     caller: str
@@ -17,32 +17,34 @@ class FairQueue:
     """Who gets the next terminal. Pure bookkeeping: it starts nothing and knows no time.
 
     At most `limit` terminals run at once and `per_caller` of one caller; those who wait are served caller
-    by caller. A blocking giver lends its own place to one child at a time, so that givers which fill all
-    places can never wait for children that find none.
+    by caller. When all places are taken, an agent lends its own to one of the handoffs it gave: it waits
+    for that one now or later, so agents that fill all places never wait for children that find none.
     """
 
     def __init__(self, limit: int, per_caller: int) -> None:
         self.limit = limit
         self.per_caller = per_caller
         self._running: dict[str, str] = {}
+        """Place → caller, of those that hold a place of their own or a borrowed one."""
         self._lent: dict[str, str] = {}
+        """Lender → borrower."""
         self._waiting: OrderedDict[str, deque[Ticket]] = OrderedDict()
 
     def add(self, ticket: Ticket) -> None:
         self._waiting.setdefault(ticket.caller, deque()).append(ticket)
 
-    def occupy(self, thread_id: str, caller: str) -> None:
+    def occupy(self, place: str, caller: str) -> None:
         """Counts a terminal that runs already (a long-lived agent, an adopted one)."""
-        self._running[thread_id] = caller
+        self._running[place] = caller
 
-    def remove(self, thread_id: str) -> None:
-        """The handoff ended, wherever it was."""
-        self._running.pop(thread_id, None)
-        for lender, borrower in list(self._lent.items()):
-            if borrower == thread_id:
-                del self._lent[lender]
+    def remove(self, place: str) -> None:
+        """The handoff or agent ended, wherever it was. What it had lent now counts by itself."""
+        self._running.pop(place, None)
+        self._lent = {
+            lender: borrower for lender, borrower in self._lent.items() if place not in (lender, borrower)
+        }
         for caller, tickets in list(self._waiting.items()):
-            kept = deque(ticket for ticket in tickets if ticket.thread_id != thread_id)
+            kept = deque(ticket for ticket in tickets if ticket.thread_id != place)
             if kept:
                 self._waiting[caller] = kept
             else:
@@ -58,10 +60,10 @@ class FairQueue:
             self._waiting.move_to_end(caller)
             if not self._waiting[caller]:
                 del self._waiting[caller]
-            if self._free(caller):
-                self._running[ticket.thread_id] = caller
-            elif ticket.lender is not None:
+            if self.full:
+                assert ticket.lender is not None
                 self._lent[ticket.lender] = ticket.thread_id
+            self._running[ticket.thread_id] = caller
             return ticket
         return None
 
@@ -79,21 +81,19 @@ class FairQueue:
 
     @property
     def running(self) -> int:
-        return len(self._running) + len(self._lent)
+        return len(self._running)
 
     @property
     def full(self) -> bool:
-        return len(self._running) >= self.limit
-
-    def _free(self, caller: str) -> bool:
-        own = sum(each == caller for each in self._running.values())
-        return len(self._running) < self.limit and own < self.per_caller
+        return len(self._running) - len(self._lent) >= self.limit
 
     def _runnable(self, caller: str) -> Ticket | None:
+        if sum(each == caller for each in self._running.values()) >= self.per_caller:
+            return None
         tickets = self._waiting[caller]
-        if self._free(caller):
+        if not self.full:
             return tickets[0]
-        for ticket in tickets:
-            if ticket.lender is not None and ticket.lender not in self._lent:
-                return ticket
-        return None
+        return next((ticket for ticket in tickets if self._may_borrow(ticket)), None)
+
+    def _may_borrow(self, ticket: Ticket) -> bool:
+        return ticket.lender in self._running and ticket.lender not in self._lent

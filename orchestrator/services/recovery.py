@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 import anyio
+import msgspec
 
 from orchestrator.domain.errors import ChangeoverError
 from orchestrator.domain.profile import Profile
@@ -36,11 +37,15 @@ async def _settle_lost(context: ServiceContext, thread_id: str) -> None:
 
 
 async def _profile(context: ServiceContext, terminal: Terminal) -> Profile:
-    """The terminal's profile; where its file is gone or broken by now, one that can still be watched."""
+    """The terminal's profile; where its file is gone or broken by now, one that can still be watched.
+
+    Its driver stays the one that started it, whatever the file says now.
+    """
     try:
-        return await load_profile(context, terminal.profile, terminal.working_directory, None)
+        profile = await load_profile(context, terminal.profile, terminal.working_directory, None)
     except ChangeoverError:
         return Profile(name=terminal.profile, driver=terminal.driver)
+    return msgspec.structs.replace(profile, driver=terminal.driver)
 
 
 def _orphans(tx: Tx, runner: str) -> list[Thread]:

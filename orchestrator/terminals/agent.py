@@ -1,6 +1,6 @@
 """One living agent: its pane, what its facts add up to, and waiting for them to change."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from enum import StrEnum
 from math import inf
 
@@ -56,6 +56,10 @@ class RunningAgent:
         elif kind in (FactKind.READY, FactKind.TURN_ENDED, FactKind.TURN_FAILED):
             self.activity = Activity.IDLE
         self.wake()
+
+    def forget_submitted(self, turns: Collection[str]) -> None:
+        """These turns took other texts, which may have read the same."""
+        self.submitted = [fact for fact in self.submitted if fact.turn not in turns]
 
     def wake(self) -> None:
         """Something about this agent changed: a fact, or its screen."""

@@ -9,6 +9,7 @@ import hashlib
 import os
 import secrets
 import shutil
+import socket
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -28,6 +29,7 @@ BOOT = "@changeover_boot"
 COLUMNS, ROWS = 200, 50
 _SOCKET_PATH_LIMIT = 100
 """A Unix socket's path may have 107 bytes; tmux adds a suffix while it starts."""
+_TRIES, _RETRY_SECONDS = 5, 0.05
 
 # Read when the server starts, and again on a server found on our socket: it may be somebody's empty one.
 CONFIGURATION = f"""\
@@ -100,19 +102,15 @@ class TmuxServer:
         return await self._blocking(self._ensure)
 
     async def alive(self) -> bool:
-        """Whether the server with our boot id still answers; one failed probe is asked again."""
-        for _ in range(3):
-            if self.boot_id and await self._blocking(self._read_boot) == self.boot_id:
-                return True
-            await anyio.sleep(0.05)
-        return False
+        """Whether the server with our boot id is still there. One that listens and refuses us counts."""
+        try:
+            return bool(self.boot_id) and await self._blocking(self._read_boot) == self.boot_id
+        except TerminalLost:
+            return True
 
     async def panes(self) -> list[FoundPane]:
         """All panes that carry our tag, of whichever boot."""
         return await self._blocking(self._panes)
-
-    async def kill(self) -> None:
-        await self._blocking(lambda: self._server().kill())
 
     def _argv(self) -> list[str]:
         return [self._tmux, "-u", "-S", str(self.socket), "-f", str(self._conf)]
@@ -128,21 +126,19 @@ class TmuxServer:
         self.socket.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._conf.write_text(CONFIGURATION)
         boot = self._read_boot()
-        if boot and self._server().has_session(SESSION):
+        if boot and SESSION in self._ask("list-sessions", "-F", "#{session_name}"):
             new = boot != self.boot_id and self.boot_id != ""
             self.boot_id = boot
             return new
-        server = self._start()
-        self.boot_id = secrets.token_hex(8)
-        server.cmd("set-option", "-s", BOOT, self.boot_id)
+        self._start()
         return True
 
-    def _start(self) -> libtmux.Server:
-        server = self._server()
+    def _start(self) -> None:
+        """Only where no server answers, or one that is not ours yet: it ends a session of our name."""
         # A new session right after a server's end can fail once: "server exited unexpectedly".
-        for attempt in range(5):
+        for attempt in range(_TRIES):
             try:
-                server.new_session(
+                self._server().new_session(
                     session_name=SESSION,
                     attach=False,
                     x=COLUMNS,
@@ -151,30 +147,53 @@ class TmuxServer:
                     kill_session=True,
                 )
             except LibTmuxException as error:
-                if attempt == 4:
+                if attempt == _TRIES - 1:
                     raise TerminalLost(f"tmux cannot make a session on {self.socket}: {error}") from error
-                anyio.from_thread.run(anyio.sleep, 0.05)
+                anyio.from_thread.run(anyio.sleep, _RETRY_SECONDS)
             else:
                 break
-        server.cmd("source-file", str(self._conf))
-        self._clear_global_environment(server)
-        return server
-
-    def _clear_global_environment(self, server: libtmux.Server) -> None:
-        """A server that was there before us may hold anything; agents get their whole environment from us."""
-        for line in server.cmd("show-environment", "-g").stdout:
-            name = line.removeprefix("-").partition("=")[0]
-            server.cmd("set-environment", "-gu", name)
+        self._ask("source-file", str(self._conf))
+        # A server that was there before us may hold anything; agents get their whole environment from us.
+        for line in self._ask("show-environment", "-g"):
+            self._ask("set-environment", "-gu", line.removeprefix("-").partition("=")[0])
+        boot = secrets.token_hex(8)
+        self._ask("set-option", "-s", BOOT, boot)
+        self.boot_id = boot
 
     def _read_boot(self) -> str:
-        found = self._server().cmd("show-options", "-sqv", BOOT)
-        return found.stdout[0] if found.returncode == 0 and found.stdout else ""
+        return next(iter(self._ask("show-options", "-sqv", BOOT)), "")
+
+    def _ask(self, *command: str) -> list[str]:
+        """What the server answers; nothing if no server listens.
+
+        One that listens and does not answer is asked again, and is never taken for none: all its agents
+        would be taken for dead. Raises `TerminalLost` if it goes on so.
+        """
+        said: list[str] = []
+        for _ in range(_TRIES):
+            if not self._listening():
+                return []
+            done = self._server().cmd(*command)
+            if done.returncode == 0:
+                return done.stdout
+            said = done.stderr
+            anyio.from_thread.run(anyio.sleep, _RETRY_SECONDS)
+        raise TerminalLost(
+            f"tmux on {self.socket} refuses {command[0]}: {' '.join(said) or 'no reason given'}"
+        )
+
+    def _listening(self) -> bool:
+        with socket.socket(socket.AF_UNIX) as knock:
+            try:
+                knock.connect(str(self.socket))
+            except (FileNotFoundError, ConnectionRefusedError):
+                return False
+            return True
 
     def _panes(self) -> list[FoundPane]:
         fields = f"#{{{TAG}}}\t#{{pane_id}}\t#{{pane_pid}}\t#{{pane_dead}}"
-        found = self._server().cmd("list-panes", "-a", "-F", fields)
         panes: list[FoundPane] = []
-        for line in found.stdout:
+        for line in self._ask("list-panes", "-a", "-F", fields):
             tag, pane_id, pid, dead = line.split("\t")
             boot, separator, terminal = tag.partition("/")
             if separator:

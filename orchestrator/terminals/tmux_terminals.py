@@ -6,7 +6,7 @@ Nothing here polls an idle terminal: hooks poke, panes announce output, and the 
 import os
 import shutil
 import signal
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,7 +22,8 @@ from orchestrator.domain.profile import Profile
 from orchestrator.domain.terminal import Terminal
 from orchestrator.ports import AgentSpec, DriverInfo, StartedPane, Taken
 from orchestrator.terminals.agent import Activity, RunningAgent
-from orchestrator.terminals.control import Control, escape_format, quote
+from orchestrator.terminals.connection import Connection
+from orchestrator.terminals.control import TmuxRefused, escape_format, quote
 from orchestrator.terminals.driver import Driver, View
 from orchestrator.terminals.environment import agent_environment
 from orchestrator.terminals.process import gone
@@ -50,8 +51,7 @@ class TmuxTerminals:
         self._agents: dict[str, RunningAgent] = {}
         self._panes: dict[str, RunningAgent] = {}
         self._listener: Callable[[AgentFact], None] = lambda fact: None
-        self._connecting = anyio.Lock()
-        self._control: Control | None = None
+        self._connection = Connection(self._server, self._printed, self._window_closed, self._lost)
         self._tasks: TaskGroup | None = None
 
     @asynccontextmanager
@@ -62,13 +62,13 @@ class TmuxTerminals:
         self._pokes.open()
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
+            self._connection.open(tasks)
             tasks.start_soon(self._pokes.run, self._poked)
             tasks.start_soon(self._sweep)
             try:
                 yield
             finally:
-                if self._control is not None:
-                    await self._control.close()
+                await self._connection.close()
                 tasks.cancel_scope.cancel()
                 self._tasks = None
 
@@ -96,22 +96,25 @@ class TmuxTerminals:
     async def submit(self, terminal_id: str, text: str, *, header: str | None) -> Taken:
         return await (await self._typist()).submit(self._agent(terminal_id), text, header)
 
-    async def resume_submit(self, terminal_id: str, text: str, *, header: str | None) -> Taken:
-        return await (await self._typist()).resume(self._agent(terminal_id), text, header)
+    async def resume_submit(
+        self, terminal_id: str, text: str, *, header: str | None, earlier: Collection[str]
+    ) -> Taken:
+        return await (await self._typist()).resume(self._agent(terminal_id), text, header, earlier)
 
     async def wait_ready(self, terminal_id: str) -> None:
         await (await self._typist()).prompt(self._agent(terminal_id))
 
-    async def adopt(self, specs: Sequence[tuple[Terminal, Profile]]) -> set[str]:
-        await self._connect()
+    async def adopt(self, specs: Sequence[tuple[Terminal, Profile]]) -> dict[str, StartedPane]:
+        await self._connection.control()
         found = {pane.terminal_id: pane for pane in await self._server.panes()}
-        living: set[str] = set()
+        living: dict[str, StartedPane] = {}
         for terminal, profile in specs:
-            pane = found.pop(terminal.id, None)
-            if await self._adopt(terminal, profile, pane):
-                living.add(terminal.id)
+            agent = await self._adopt(terminal, profile, found.pop(terminal.id, None))
+            if agent.pane is not None and agent.end is None:
+                living[terminal.id] = agent.pane
         for pane in found.values():
-            await self._command(f"kill-pane -t {pane.pane_id}")
+            with suppress(TerminalFailure):
+                await self._command(f"kill-pane -t {pane.pane_id}")
         return living
 
     async def close(self, terminal_id: str) -> None:
@@ -120,7 +123,8 @@ class TmuxTerminals:
             return
         pane = agent.pane
         if pane is not None:
-            self._panes.pop(pane.pane_id, None)
+            if self._panes.get(pane.pane_id) is agent:
+                del self._panes[pane.pane_id]
             with suppress(TerminalFailure):
                 await self._command(f"kill-window -t {quote(f'={SESSION}:={agent.id}')}")
             await self._ensure_gone(agent, pane.pid)
@@ -165,42 +169,18 @@ class TmuxTerminals:
 
     # the tmux server
 
-    async def _connect(self) -> Control:
-        """The connection to a server that runs; makes both when they are not there."""
-        async with self._connecting:
-            if self._control is not None and not self._control.closed:
-                return self._control
-            assert self._tasks is not None, "used outside running()"
-            await self._server.ensure()
-            control = Control(self._server.control_argv(), self._printed, self._window_closed)
-            await control.open(self._server.environment())
-            self._tasks.start_soon(self._read, control)
-            await control.command(f"refresh-client -C {COLUMNS}x{ROWS}")
-            self._control = control
-            return control
-
-    async def _read(self, control: Control) -> None:
-        await control.run()
-        self._control = None
-        if self._tasks is not None:
-            await self._lost_connection()
-
-    async def _lost_connection(self) -> None:
-        if not self._agents:
-            return
-        if await self._server.alive():
-            await self._connect()
-            return
+    async def _lost(self, gone: Callable[[str], bool]) -> None:
         for agent in list(self._agents.values()):
-            if agent.end is None:
+            if agent.end is None and agent.pane is not None and gone(agent.pane.boot_id):
                 await self._read_spool(agent)
-                self._tell(agent, FactKind.LOST, Source.PROCESS, reason="the tmux server is gone")
+                self._tell_lost(agent)
 
     async def _command(self, *commands: str) -> list[str]:
-        return await (await self._connect()).command(*commands)
+        return await self._connection.command(*commands)
 
     async def _typist(self) -> Typist:
-        return Typist(await self._connect())
+        control = await self._connection.control()
+        return Typist(control, self._connection.boot_id)
 
     # start
 
@@ -259,10 +239,10 @@ class TmuxTerminals:
             agent.pane = await make()
 
     async def _boot(self) -> str:
-        await self._connect()
-        return self._server.boot_id
+        await self._connection.control()
+        return self._connection.boot_id
 
-    async def _adopt(self, terminal: Terminal, profile: Profile, pane: FoundPane | None) -> bool:
+    async def _adopt(self, terminal: Terminal, profile: Profile, pane: FoundPane | None) -> RunningAgent:
         folder = TerminalFolder(self._folders, terminal.id)
         agent = RunningAgent(terminal.id, self._driver(profile.driver), folder)
         self._agents[terminal.id] = agent
@@ -270,14 +250,12 @@ class TmuxTerminals:
             agent.pane = StartedPane(boot_id=pane.boot_id, pane_id=pane.pane_id, pid=pane.pid)
             await self._read_spool(agent)
             self._watch(agent)
-            if agent.end is None:
-                return True
+            return agent
         await self._read_spool(agent)
-        if agent.end is None:
-            lost = terminal.boot_id is not None and terminal.boot_id != self._server.boot_id
-            kind = FactKind.LOST if lost else FactKind.EXITED
-            self._tell(agent, kind, Source.PROCESS, reason="it was gone when the service came back")
-        return False
+        lost = terminal.boot_id is not None and terminal.boot_id != self._server.boot_id
+        kind = FactKind.LOST if lost else FactKind.EXITED
+        self._tell(agent, kind, Source.PROCESS, reason="it was gone when the service came back")
+        return agent
 
     # watching
 
@@ -300,12 +278,27 @@ class TmuxTerminals:
 
     async def _ended(self, agent: RunningAgent) -> None:
         """The process is gone: read how, what it said last, and what its hooks still left behind."""
-        assert agent.pane is not None
-        status: dict[str, Any] = {"reason": "its terminal was closed"}
         try:
+            status = await self._last_of(agent)
+        except TerminalLost:
+            status = None
+        await self._read_spool(agent)
+        if agent.end is None and status is not None:
+            self._tell(agent, FactKind.EXITED, Source.PROCESS, **status)
+        elif agent.end is None:
+            self._tell_lost(agent)
+
+    async def _last_of(self, agent: RunningAgent) -> dict[str, Any]:
+        """How it ended and the last lines of its screen, as far as its pane still tells."""
+        pane = agent.pane
+        control = await self._connection.control()
+        if pane is None or pane.boot_id != self._connection.boot_id:
+            raise TerminalLost("its tmux server is gone")
+        status: dict[str, Any] = {"reason": "its terminal was closed"}
+        with suppress(TmuxRefused):  # the pane was closed by hand: there is no status and no screen
             for _ in range(100):
-                [found] = await self._command(
-                    f"display-message -p -t {agent.pane.pane_id}"
+                [found] = await control.command(
+                    f"display-message -p -t {pane.pane_id}"
                     ' "#{pane_dead}|#{pane_dead_status}|#{pane_dead_signal}"'
                 )
                 dead, code, number = found.split("|")
@@ -315,16 +308,10 @@ class TmuxTerminals:
                     status = _how(code, number)
                     break
                 await anyio.sleep(0.01)
-            lines = await self._command(f"capture-pane -p -J -S -{LAST_LINES} -t {agent.pane.pane_id}")
+            lines = await control.command(f"capture-pane -p -J -S -{LAST_LINES} -t {pane.pane_id}")
             text = "\n".join(line.rstrip() for line in lines).strip("\n")
             status["last_lines"] = "\n".join(text.split("\n")[-LAST_LINES:])
-        except TerminalLost:
-            return  # the loss of the server is told by whoever reads the connection
-        except TerminalFailure:
-            pass  # the pane was closed by hand: there is no status and no screen
-        await self._read_spool(agent)
-        if agent.end is None:
-            self._tell(agent, FactKind.EXITED, Source.PROCESS, **status)
+        return status
 
     async def _watch_screen(self, agent: RunningAgent) -> None:
         """Reads a starting agent's screen after each output, until it is at its prompt."""
@@ -383,6 +370,9 @@ class TmuxTerminals:
     def _tell(self, agent: RunningAgent, kind: FactKind, source: Source, **fields: Any) -> None:
         fact = AgentFact(terminal_id=agent.id, kind=kind, at=datetime.now(UTC), source=source, **fields)
         self._apply(agent, fact)
+
+    def _tell_lost(self, agent: RunningAgent) -> None:
+        self._tell(agent, FactKind.LOST, Source.PROCESS, reason="the tmux server is gone")
 
     def _apply(self, agent: RunningAgent, fact: AgentFact) -> None:
         self._listener(fact)

@@ -6,6 +6,7 @@ Every write is one control-mode line that first checks, inside tmux, that the pa
 
 import re
 import time
+from collections.abc import Collection
 
 import anyio
 import anyio.to_thread
@@ -32,8 +33,9 @@ def printable(text: str) -> str:
 class Typist:
     """Types into the panes of one tmux server."""
 
-    def __init__(self, control: Control) -> None:
+    def __init__(self, control: Control, boot_id: str) -> None:
         self._control = control
+        self._boot_id = boot_id
 
     async def look(self, agent: RunningAgent) -> Look:
         return agent.driver.look(await self.capture(agent))
@@ -42,7 +44,7 @@ class Typist:
         """The screen with `history` lines before it, wrapped lines joined, trailing blanks stripped."""
         start = f" -S -{history}" if history else ""
         flags = "-p -J -e" if colours else "-p -J"
-        lines = await self._control.command(f"capture-pane {flags}{start} -t {_pane(agent)}")
+        lines = await self._control.command(f"capture-pane {flags}{start} -t {self._pane(agent)}")
         return "\n".join(line.rstrip() for line in lines).rstrip("\n")
 
     async def submit(self, agent: RunningAgent, text: str, header: str | None) -> Taken:
@@ -62,25 +64,46 @@ class Typist:
                 await self._see_draft(agent)
             return await self._enter(agent, typed, rules.enter_delay)
 
-    async def resume(self, agent: RunningAgent, text: str, header: str | None) -> Taken:
+    async def resume(
+        self, agent: RunningAgent, text: str, header: str | None, earlier: Collection[str]
+    ) -> Taken:
         """The contract is that of `Terminals.resume_submit`."""
         async with agent.submitting:
+            agent.forget_submitted(earlier)
             rules = agent.driver.typing
             if not rules.sees_paste:
                 return await self._resume_unseen(agent)
             typed = printable(f"{header}\n{text}" if header and rules.header else text)
+            await self._see_draft_or_taken(agent, typed)
+            # Enter may have been pressed already, and the agent react late.
+            await agent.until(lambda: _taken(agent, typed, 0) is not None, rules.enter_again)
             taken = _taken(agent, typed, 0)
             if taken is not None:
                 return taken
-            if (await self.look(agent)).view is not View.DRAFT:
-                raise Uncertain(f"the text for the terminal {agent.id} was sent and is not in its composer")
-            return await self._enter(agent, typed, 0.0)
+            if agent.end is not None:
+                raise agent.failure()
+            if (await self.look(agent)).view is View.DRAFT:
+                return await self._enter(agent, typed, 0.0)
+            raise Uncertain(f"the text for the terminal {agent.id} was sent and is not in its composer")
+
+    async def _see_draft_or_taken(self, agent: RunningAgent, typed: str) -> None:
+        """The paste may still be on its way into an agent that reacts late."""
+        deadline = time.monotonic() + PASTE_SEEN_SECONDS
+        while (left := deadline - time.monotonic()) > 0:
+            seen = agent.changes
+            if agent.end is not None or _taken(agent, typed, 0) is not None:
+                return
+            if (await self.look(agent)).view is View.DRAFT:
+                return
+            await agent.change(seen, left)
 
     async def _resume_unseen(self, agent: RunningAgent) -> Taken:
         """For a CLI whose screen shows no draft: its submit event alone can tell."""
         if await agent.until(lambda: bool(agent.submitted), agent.driver.typing.enter_again):
             fact = agent.submitted[-1]
             return Taken(turn=fact.turn, source=fact.source, enters=0)
+        if agent.end is not None:
+            raise agent.failure()
         raise Uncertain(f"whether the text reached the terminal {agent.id} cannot be seen")
 
     async def prompt(self, agent: RunningAgent) -> None:
@@ -110,8 +133,8 @@ class Typist:
         await self._guarded(
             agent,
             # A person who scrolled left the pane in copy mode, which would eat the Enter.
-            f"copy-mode -q -t {_pane(agent)}",
-            f"paste-buffer -p -r -d -b {buffer} -t {_pane(agent)}",
+            f"copy-mode -q -t {self._pane(agent)}",
+            f"paste-buffer -p -r -d -b {buffer} -t {self._pane(agent)}",
             before=f"load-buffer -b {buffer} {quote(str(path))}",
         )
 
@@ -137,7 +160,7 @@ class Typist:
             if agent.activity is Activity.ASKING:
                 raise Uncertain(f"a dialog opened in the terminal {agent.id} before the text was submitted")
             await self._guarded(
-                agent, f"copy-mode -q -t {_pane(agent)}", f"send-keys -t {_pane(agent)} Enter"
+                agent, f"copy-mode -q -t {self._pane(agent)}", f"send-keys -t {self._pane(agent)} Enter"
             )
             enters += 1
             left = deadline - time.monotonic()
@@ -169,20 +192,20 @@ class Typist:
 
     async def _guarded(self, agent: RunningAgent, *commands: str, before: str | None = None) -> None:
         """Runs `commands` only if the pane lives and carries our tag, decided inside tmux."""
-        pane = agent.pane
-        assert pane is not None
-        ours = f"#{{&&:#{{==:#{{pane_dead}},0}},#{{==:#{{{TAG}}},{pane.boot_id}/{agent.id}}}}}"
+        pane = self._pane(agent)
+        ours = f"#{{&&:#{{==:#{{pane_dead}},0}},#{{==:#{{{TAG}}},{self._boot_id}/{agent.id}}}}}"
         guarded = " ; ".join(commands)
-        line = f'if-shell -F -t {pane.pane_id} "{ours}" {quote(guarded)} "display-message -p {_REFUSED}"'
+        line = f'if-shell -F -t {pane} "{ours}" {quote(guarded)} "display-message -p {_REFUSED}"'
         replies = await self._control.command(*([before] if before else []), line)
         if _REFUSED in replies:
             await agent.until(lambda: False, 2.0)
             raise agent.failure()
 
-
-def _pane(agent: RunningAgent) -> str:
-    assert agent.pane is not None
-    return agent.pane.pane_id
+    def _pane(self, agent: RunningAgent) -> str:
+        """Pane ids start again with every tmux server: one of another server may be anybody's here."""
+        if agent.pane is None or agent.pane.boot_id != self._boot_id:
+            raise agent.failure()
+        return agent.pane.pane_id
 
 
 def _taken(agent: RunningAgent, typed: str, enters: int) -> Taken | None:
