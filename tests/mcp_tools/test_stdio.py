@@ -136,7 +136,8 @@ async def test_200_cancels_at_the_moment_of_completion_give_at_most_one_response
 async def test_nothing_but_json_rpc_is_on_stdout_whatever_goes_on(tmp_path: Path, era: str) -> None:
     address = tmp_path / "address"
     options = {"address_file": str(address), "noisy": True, "log_level": "DEBUG", **QUICK}
-    environment = {**os.environ, "PYTHONWARNINGS": "default"}
+    # Buffered, so that what is printed while serving is flushed only at the end.
+    environment = {**os.environ, "PYTHONWARNINGS": "default", "PYTHONUNBUFFERED": ""}
     service = Service()
     async with stdio(options, era=era, environment=environment) as driver:
         down = await driver.tool("handoff", HOLD)
