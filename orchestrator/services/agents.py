@@ -12,6 +12,7 @@ from orchestrator.domain.identity import Caller, Scope
 from orchestrator.domain.profile import Profile
 from orchestrator.domain.terminal import Delivery, Terminal, TerminalState
 from orchestrator.ports import Tx
+from orchestrator.services.bus import TERMINAL_ENDED
 from orchestrator.services.context import ServiceContext
 from orchestrator.services.directories import working_directory
 from orchestrator.services.fleet import Fleet, load_profile
@@ -116,7 +117,7 @@ class Agents:
     async def close(self, caller: Caller, id_or_name: str) -> TerminalView:
         """Ends the agent and its terminal and returns when both are gone."""
         terminal = await self._find(id_or_name, living=True)
-        with self._context.bus.watch([terminal.id]) as watch:
+        with self._context.bus.watch([terminal.id], TERMINAL_ENDED) as watch:
             keeper = self._fleet.keeper(terminal.id)
             if keeper is not None:
                 keeper.close()

@@ -7,13 +7,17 @@ from math import inf
 
 import anyio
 
-from orchestrator.domain.event import Event
+from orchestrator.domain.event import Event, EventType
+
+THREAD_ENDED = frozenset({EventType.COMPLETED, EventType.CANCELLED})
+TERMINAL_ENDED = frozenset({EventType.TERMINAL_ENDED})
 
 
 class Watch:
-    """A standing interest. A wake-up between two waits is not lost."""
+    """A standing interest in events of some types. A wake-up between two waits is not lost."""
 
-    def __init__(self) -> None:
+    def __init__(self, types: frozenset[EventType]) -> None:
+        self.types = types
         self._woken = anyio.Event()
 
     def wake(self) -> None:
@@ -37,11 +41,13 @@ class Bus:
         for event in events:
             for key in (event.thread_id, event.terminal_id):
                 for watch in self._watches.get(key, ()) if key else ():
-                    watch.wake()
+                    if event.type in watch.types:
+                        watch.wake()
 
     @contextmanager
-    def watch(self, keys: Iterable[str]) -> Generator[Watch]:
-        watch = Watch()
+    def watch(self, keys: Iterable[str], types: frozenset[EventType]) -> Generator[Watch]:
+        """Wakes for events of `types` about the threads and terminals `keys`; each wake-up costs a read."""
+        watch = Watch(types)
         wanted = set(keys)
         for key in wanted:
             self._watches[key].add(watch)

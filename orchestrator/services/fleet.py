@@ -17,6 +17,7 @@ from orchestrator.domain.profile import Profile
 from orchestrator.domain.terminal import Delivery, Terminal
 from orchestrator.domain.thread import Change, Move, Status, Thread
 from orchestrator.ports import Tx
+from orchestrator.services.bus import THREAD_ENDED
 from orchestrator.services.context import ServiceContext
 from orchestrator.services.keeper import Keeper
 from orchestrator.services.moves import BY_SERVICE, failed, move, need, settle_failure
@@ -177,7 +178,7 @@ class Fleet:
     async def _watch_queued(self, thread: Thread) -> None:
         """A handoff that ends or expires while it waits gives up its place."""
         context = self._context
-        with context.bus.watch([thread.id]) as watch:
+        with context.bus.watch([thread.id], THREAD_ENDED) as watch:
             while self._queue.place(thread.id) is not None:
                 current = await context.store.read(lambda tx: need(tx, thread.id))
                 if not current.open:

@@ -17,10 +17,14 @@ from orchestrator.domain.profile import Profile
 from orchestrator.domain.terminal import Delivery, DeliveryState, Terminal, TerminalState
 from orchestrator.domain.thread import Change
 from orchestrator.ports import AgentSpec, StartedPane, Tx
+from orchestrator.services.bus import THREAD_ENDED
 from orchestrator.services.context import ServiceContext
 from orchestrator.services.delivery import AgentStatus, Courier
 from orchestrator.services.moves import failed, settle_failure
 from orchestrator.services.turns import Turns
+
+_MATTERS = THREAD_ENDED | {EventType.HELD, EventType.CHILD_ENDED}
+"""The events of a handoff that its keeper acts on."""
 
 _EVENTS = {
     FactKind.READY: EventType.READY,
@@ -234,7 +238,7 @@ class Keeper:
 
     async def _watch_thread(self, thread_id: str) -> None:
         """Closes the terminal once its handoff has ended, by whomever; ends it at its deadline."""
-        with self._context.bus.watch([thread_id]) as watch:
+        with self._context.bus.watch([thread_id], _MATTERS) as watch:
             while True:
                 thread = await self._context.store.read(lambda tx: tx.thread(thread_id))
                 if thread is None or (not thread.open and not self._turns.keeps_terminal):

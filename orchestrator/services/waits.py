@@ -9,6 +9,7 @@ from orchestrator.domain.errors import HandoffCycle, ThreadNotFound
 from orchestrator.domain.identity import Caller
 from orchestrator.domain.thread import Actor, Thread, roles_of
 from orchestrator.ports import Tx
+from orchestrator.services.bus import THREAD_ENDED
 from orchestrator.services.context import ServiceContext
 from orchestrator.services.fleet import Fleet
 from orchestrator.services.moves import need
@@ -32,7 +33,7 @@ class Waits:
         ids = request.handoff_ids or await self._uncollected(caller)
         need_all = request.mode == "all"
         deadline = time.monotonic() + request.timeout
-        with self._context.bus.watch(ids) as watch:
+        with self._context.bus.watch(ids, THREAD_ENDED) as watch:
             while True:
                 threads = await self._context.store.read(lambda tx: self._awaited(tx, caller, ids))
                 done = [not thread.open for thread in threads]

@@ -83,10 +83,13 @@ class TmuxTerminals:
             raise StartFailed(f"the profile {spec.profile.name} cannot be started: " + "; ".join(problems))
         folder = TerminalFolder(self._folders, spec.terminal_id)
         agent = RunningAgent(spec.terminal_id, driver, folder)
+        # Known before its window is made: its first hook may come before tmux's reply.
+        self._agents[agent.id] = agent
         try:
             argv, env = await anyio.to_thread.run_sync(self._prepare, spec, driver, folder)
             await self._new_window(agent, spec.working_directory, argv, env)
         except TerminalFailure:
+            del self._agents[agent.id]
             await anyio.to_thread.run_sync(_remove, folder.path)
             raise
         self._watch(agent)
@@ -262,7 +265,6 @@ class TmuxTerminals:
     def _watch(self, agent: RunningAgent) -> None:
         assert agent.pane is not None
         assert self._tasks is not None
-        self._agents[agent.id] = agent
         self._panes[agent.pane.pane_id] = agent
         self._tasks.start_soon(self._watch_process, agent)
         if agent.watches_screen:
