@@ -98,7 +98,8 @@ class Control:
         """Runs the commands as one line, in order, and returns the lines of all replies.
 
         Nothing of another caller comes between them. Raises `TmuxRefused` for the first command that tmux
-        refuses (the later ones are then not run) and `TerminalLost` when the connection is gone.
+        refuses (the later ones are then not run) and `TerminalLost` when the connection is gone. A caller
+        that is cancelled takes nothing back: what was sent is run.
         """
         process = self._opened()
         assert process.stdin is not None
@@ -109,8 +110,10 @@ class Control:
         line = " ; ".join(commands) + f"\ndisplay-message -p {pending.marker.decode()}\n"
         try:
             async with self._send_lock:
-                self._pending.append(pending)
-                await process.stdin.send(line.encode())
+                # What is expected must be sent, whoever gives up: every later reply would wait behind it.
+                with anyio.CancelScope(shield=True):
+                    self._pending.append(pending)
+                    await process.stdin.send(line.encode())
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             self._fail_all()
         await pending.done.wait()
