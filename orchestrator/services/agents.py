@@ -10,13 +10,14 @@ from orchestrator.domain.errors import InvalidParams, NameTaken, Refused, Termin
 from orchestrator.domain.event import EventType
 from orchestrator.domain.identity import Caller, Scope
 from orchestrator.domain.profile import Profile
-from orchestrator.domain.terminal import Delivery, Terminal, TerminalState
+from orchestrator.domain.terminal import Delivery, DeliveryState, Terminal, TerminalState
 from orchestrator.ports import Tx
 from orchestrator.services.bus import TERMINAL_ENDED
 from orchestrator.services.context import ServiceContext
 from orchestrator.services.directories import working_directory
 from orchestrator.services.fleet import Fleet, load_profile
 from orchestrator.services.idempotency import KeyUse, once
+from orchestrator.services.texts import check_size, check_visible
 from orchestrator.services.views import delivery_view, terminal_view
 from orchestrator.wire import (
     DeliveryList,
@@ -140,6 +141,8 @@ class Agents:
         self, caller: Caller, id_or_name: str, request: SendTextRequest, key: str | None
     ) -> DeliveryView:
         """Queues a text for the agent's next turn boundary."""
+        check_size(request.text)
+        check_visible(request.text)
         terminal = await self._find(id_or_name, living=True)
         delivery = Delivery(
             id=self._context.ids.new("dlv"),
@@ -161,12 +164,19 @@ class Agents:
         keeper = self._fleet.keeper(terminal.id)
         if keeper is not None:
             keeper.poke()
-        return view
+        return self._explained(view)
 
     async def deliveries(self, caller: Caller, id_or_name: str) -> DeliveryList:
         terminal = await self._find(id_or_name)
         found = await self._context.store.read(lambda tx: tx.deliveries(terminal.id))
-        return DeliveryList(items=[delivery_view(each) for each in found])
+        return DeliveryList(items=[self._explained(delivery_view(each)) for each in found])
+
+    def _explained(self, view: DeliveryView) -> DeliveryView:
+        """A text that waits says what it waits for, as the agent is now."""
+        keeper = self._fleet.keeper(view.terminal_id)
+        if view.state != DeliveryState.QUEUED or keeper is None:
+            return view
+        return msgspec.structs.replace(view, reason=keeper.status.waits_for)
 
     async def profiles(self, caller: Caller) -> ProfileList:
         entries = await anyio.to_thread.run_sync(self._context.profiles.entries)

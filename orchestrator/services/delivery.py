@@ -31,6 +31,15 @@ class AgentStatus:
         self.question: str | None = None
         self.was_ready = False
 
+    @property
+    def waits_for(self) -> str:
+        """What a queued text waits for, as a sentence."""
+        if self.question is not None:
+            return f"a person has to answer the agent first: {self.question}"
+        if self.activity in ("starting", "working"):
+            return f"the agent is {self.activity}"
+        return "the agent's prompt has to be empty"
+
 
 def header_for(thread_id: str) -> str:
     """The line ahead of a task, so that a leading `/` or `!` is never a command of the agent CLI."""

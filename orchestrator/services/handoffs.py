@@ -14,7 +14,6 @@ from orchestrator.domain.chain import check_chain
 from orchestrator.domain.errors import (
     Interrupted,
     InvalidParams,
-    TooLarge,
 )
 from orchestrator.domain.event import EventType
 from orchestrator.domain.identity import Caller, Scope
@@ -35,10 +34,10 @@ from orchestrator.services.directories import working_directory
 from orchestrator.services.fleet import Fleet, load_profile
 from orchestrator.services.idempotency import KeyUse, once
 from orchestrator.services.moves import move, need
+from orchestrator.services.texts import check_size
 from orchestrator.services.views import Phase, handoff_result, thread_view
 from orchestrator.services.waits import Waits, chain_of
 from orchestrator.wire import (
-    MAX_MESSAGE_BYTES,
     OUTPUT_PAGE_CHARS,
     CompleteRequest,
     HandoffList,
@@ -64,7 +63,7 @@ class Handoffs:
         """Stores the handoff and queues it. Raises for an unknown profile, a bad folder, a refused chain."""
         if self._context.bus.stopping:
             raise Interrupted("the service is stopping: no new handoff is taken")
-        _check_size(request.message)
+        check_size(request.message)
         use = KeyUse.of(caller, "handoff", key, request)
         replayed = await self._replay(use)
         if replayed is not None:
@@ -128,7 +127,7 @@ class Handoffs:
         self, caller: Caller, handoff_id: str, request: CompleteRequest, key: str | None
     ) -> HandoffResult:
         """The delegate's own report, which is the output; the agent's terminal is then closed."""
-        _check_size(request.result)
+        check_size(request.result)
         use = KeyUse.of(caller, "complete", key, [handoff_id, request])
         actor = Actor(principal=caller.principal, session=caller.session)
         outcome = Outcome(request.outcome)
@@ -247,14 +246,6 @@ class Handoffs:
             lambda tx: once(tx, use, self._context.now(), HandoffResult, effect)
         )
         return msgspec.structs.replace(result, replayed=again)
-
-
-def _check_size(text: str) -> None:
-    size = len(text.encode("utf-8", "surrogatepass"))
-    if size > MAX_MESSAGE_BYTES:
-        raise TooLarge(
-            f"the text has {size} bytes; the limit is {MAX_MESSAGE_BYTES}", limit=MAX_MESSAGE_BYTES
-        )
 
 
 def _unreachable(tx: Tx) -> HandoffResult:

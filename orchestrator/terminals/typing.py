@@ -60,9 +60,12 @@ class Typist:
                 typed = typed.rstrip("\n")
             agent.submitted.clear()
             await self._paste(agent, typed)
+            begun = time.monotonic()
             if rules.sees_paste:
                 await self._see_draft(agent)
-            return await self._enter(agent, typed, rules.enter_delay)
+            # An agent that was slow to show the text will be as slow to react to Enter.
+            again = max(rules.enter_again, 2 * (time.monotonic() - begun))
+            return await self._enter(agent, typed, rules.enter_delay, again)
 
     async def resume(
         self, agent: RunningAgent, text: str, header: str | None, earlier: Collection[str]
@@ -83,7 +86,7 @@ class Typist:
             if agent.end is not None:
                 raise agent.failure()
             if (await self.look(agent)).view is View.DRAFT:
-                return await self._enter(agent, typed, 0.0)
+                return await self._enter(agent, typed, 0.0, rules.enter_again)
             raise Uncertain(f"the text for the terminal {agent.id} was sent and is not in its composer")
 
     async def _see_draft_or_taken(self, agent: RunningAgent, typed: str) -> None:
@@ -149,7 +152,7 @@ class Typist:
             await agent.change(seen, left)
         raise Uncertain(f"the text was pasted into the terminal {agent.id} and did not show there")
 
-    async def _enter(self, agent: RunningAgent, typed: str, delay: float) -> Taken:
+    async def _enter(self, agent: RunningAgent, typed: str, delay: float, again: float) -> Taken:
         rules = agent.driver.typing
         if delay:
             await anyio.sleep(delay)
@@ -164,8 +167,8 @@ class Typist:
             )
             enters += 1
             left = deadline - time.monotonic()
-            again = rules.enter_again if rules.sees_paste else left
-            await agent.until(lambda: _taken(agent, typed, 0) is not None, min(again, left))
+            patience = min(again, left) if rules.sees_paste else left
+            await agent.until(lambda: _taken(agent, typed, 0) is not None, patience)
             taken = _taken(agent, typed, enters)
             if taken is not None:
                 return taken

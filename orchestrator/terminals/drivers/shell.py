@@ -68,7 +68,8 @@ class Shell:
         number = max(_numbers(folder), default=0) + 1
         task = folder / TASKS / f"{number}.task"
         task.touch(mode=0o600, exist_ok=False)
-        task.write_text(text, encoding="utf-8", newline="")
+        # A shell takes a CR before the line end as part of its last word.
+        task.write_text(text.replace("\r\n", "\n"), encoding="utf-8", newline="")
         return f" {_FUNCTION} {number}"
 
     def interpret(self, terminal_id: str, entry: SpoolEntry, folder: Path) -> list[AgentFact]:
