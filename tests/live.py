@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Self, TypeVar
@@ -17,7 +17,7 @@ from typing import Self, TypeVar
 import anyio
 
 from orchestrator.client import Client
-from orchestrator.wire import HandoffRequest, HandoffResult, StartAgentRequest, TerminalView
+from orchestrator.wire import DeliveryView, HandoffRequest, HandoffResult, StartAgentRequest, TerminalView
 
 T = TypeVar("T")
 
@@ -139,6 +139,40 @@ class LiveService:
         with suppress(FileNotFoundError):
             return [json.loads(line) for line in log.read_text().splitlines()]
         return []
+
+
+async def reached(look: Callable[[], Awaitable[T | None]], what: str, seconds: float = 20.0) -> T:
+    """As `eventually`, for what the service has to be asked for."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        found = await look()
+        if found:
+            return found
+        await anyio.sleep(0.02)
+    raise AssertionError(f"within {seconds:g} s: {what}")
+
+
+async def in_phase(client: Client, handoff_id: str, phase: str) -> HandoffResult:
+    """The handoff once its latest fact is this one."""
+
+    async def look() -> HandoffResult | None:
+        found = await client.handoff(handoff_id)
+        return found if found.phase == phase else None
+
+    return await reached(look, f"{handoff_id} is {phase}")
+
+
+async def delivered(client: Client, delivery: DeliveryView, state: str = "delivered") -> DeliveryView:
+    """The delivery once it is settled, which must be in this state."""
+
+    async def look() -> DeliveryView | None:
+        items = (await client.deliveries(delivery.terminal_id)).items
+        [found] = [each for each in items if each.delivery_id == delivery.delivery_id]
+        return None if found.state in ("queued", "typing") else found
+
+    found = await reached(look, f"{delivery.delivery_id} is settled", 40.0)
+    assert found.state == state, found
+    return found
 
 
 async def hand_off(

@@ -34,6 +34,7 @@ from orchestrator.wire import (
 )
 
 MAX_NAME_CHARS = 200
+TERMINAL_PREFIX = "term_"
 MAX_SCREEN_LINES = 50_000
 
 
@@ -235,7 +236,11 @@ class Agents:
 
 
 def _check_name(name: str) -> None:
-    if not name.strip() or len(name) > MAX_NAME_CHARS or not name.isprintable():
+    """A name is one segment of an address, is shown to people, and is never taken for a terminal's id."""
+    usable = name.strip() and len(name) <= MAX_NAME_CHARS and name.isprintable() and "/" not in name
+    if not usable or name.startswith(TERMINAL_PREFIX):
         raise InvalidParams(
-            f"an agent's name has 1 to {MAX_NAME_CHARS} printable characters and is not blank", path="name"
+            f"an agent's name has 1 to {MAX_NAME_CHARS} printable characters, is not blank, holds no / and"
+            f" does not begin with {TERMINAL_PREFIX}",
+            path="name",
         )

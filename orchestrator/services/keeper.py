@@ -216,7 +216,7 @@ class Keeper:
         await self._fail(
             failed(
                 kind.code,
-                f"the terminal {self.id} is {'lost' if lost else 'dead'}: {how}",
+                f"the terminal {self.id} is {'lost' if lost else 'dead'}, {how}",
                 partial,
                 exit_status=fact.exit_status,
                 signal=fact.signal,

@@ -111,11 +111,13 @@ class Waits:
     ) -> HandoffResult:
         now = self._context.now()
         if not thread.open:
-            return handoff_result(thread, now, wait=wait.value if wait else None)
+            terminal_id = None
+            if thread.recipient is None:  # it ended before its terminal had taken it
+                terminal_id = await self._context.store.read(lambda tx: _terminal_of(tx, thread))
+            return handoff_result(thread, now, terminal_id=terminal_id, wait=wait.value if wait else None)
 
         def work(tx: Tx) -> tuple[Phase, str | None]:
-            terminals = tx.terminals(thread_id=thread.id, limit=1)
-            return phase_of(tx.events(thread_id=thread.id)), terminals[0].id if terminals else None
+            return phase_of(tx.events(thread_id=thread.id)), _terminal_of(tx, thread)
 
         phase, terminal_id = await self._context.store.read(work)
         return handoff_result(
@@ -132,6 +134,11 @@ class Waits:
         if thread.recipient is None:
             return None
         return await self._context.terminals.partial(thread.recipient.id)
+
+
+def _terminal_of(tx: Tx, thread: Thread) -> str | None:
+    """The terminal that was last started for it."""
+    return next((each.id for each in tx.terminals(thread_id=thread.id, limit=1)), None)
 
 
 def chain_of(tx: Tx, caller: Caller) -> list[Link]:
