@@ -26,6 +26,7 @@ from orchestrator.terminals.connection import Connection
 from orchestrator.terminals.control import TmuxRefused, escape_format, quote
 from orchestrator.terminals.driver import Driver, View
 from orchestrator.terminals.environment import agent_environment
+from orchestrator.terminals.exits import exit_status
 from orchestrator.terminals.process import gone
 from orchestrator.terminals.programs import find_programs
 from orchestrator.terminals.spool import SWEEP_SECONDS, Pokes, TerminalFolder
@@ -298,18 +299,7 @@ class TmuxTerminals:
             raise TerminalLost("its tmux server is gone")
         status: dict[str, Any] = {"reason": "its terminal was closed"}
         with suppress(TmuxRefused):  # the pane was closed by hand: there is no status and no screen
-            for _ in range(100):
-                [found] = await control.command(
-                    f"display-message -p -t {pane.pane_id}"
-                    ' "#{pane_dead}|#{pane_dead_status}|#{pane_dead_signal}"'
-                )
-                dead, code, number = found.split("|")
-                if not dead:  # the pane is gone too
-                    break
-                if dead == "1" and (code or number):
-                    status = _how(code, number)
-                    break
-                await anyio.sleep(0.01)
+            status = await exit_status(control, pane.pane_id)
             lines = await control.command(f"capture-pane -p -J -S -{LAST_LINES} -t {pane.pane_id}")
             text = "\n".join(line.rstrip() for line in lines).strip("\n")
             status["last_lines"] = "\n".join(text.split("\n")[-LAST_LINES:])
@@ -388,12 +378,6 @@ class TmuxTerminals:
             os.kill(pid, signal.SIGKILL)
         with anyio.move_on_after(KILL_AFTER_SECONDS):
             await agent.gone.wait()
-
-
-def _how(code: str, number: str) -> dict[str, Any]:
-    if number:
-        return {"signal": signal.Signals(int(number)).name}
-    return {"exit_status": int(code)}
 
 
 def _remove(path: Path) -> None:
