@@ -1,5 +1,6 @@
 """The fleet: all keepers of this service, who gets a terminal next, and the terminals that live already."""
 
+import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,8 @@ from orchestrator.services.context import ServiceContext
 from orchestrator.services.keeper import Keeper
 from orchestrator.services.moves import BY_SERVICE, failed, move, need, settle_failure
 from orchestrator.services.queue import FairQueue, Ticket
+
+log = logging.getLogger("changeover.fleet")
 
 END_ALL_SECONDS = 10.0
 
@@ -113,6 +116,9 @@ class Fleet:
         self._keepers[keeper.id] = keeper
         try:
             await run()
+        except Exception as error:  # a fault of ours costs this one agent, never the service
+            log.exception("keeping the terminal %s failed", keeper.id)
+            await keeper.abandon(error)
         finally:
             self._keepers.pop(keeper.id, None)
             self._queue.remove(place)

@@ -82,6 +82,12 @@ class Keeper:
         """Ends the agent. What it answered is stored already."""
         self._close.set()
 
+    async def abandon(self, error: Exception) -> None:
+        """Ends the agent and its handoff after a fault of the service's own."""
+        self._exit = {"reason": "the service failed to keep it"}
+        await self._fail(failed("internal", f"the service failed: {type(error).__name__}; see its log", None))
+        await self._end()
+
     async def interrupt(self) -> None:
         """Ends the agent and its handoff, with what it answered so far."""
         partial = await self._context.terminals.partial(self.id)

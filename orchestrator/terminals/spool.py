@@ -3,6 +3,7 @@
 The files are the truth and the pokes only wake: what was written while nobody listened is read later.
 """
 
+import logging
 import os
 import stat
 from collections.abc import Callable
@@ -14,6 +15,8 @@ import msgspec
 
 from orchestrator.domain.agent import AgentFact
 from orchestrator.terminals.driver import Driver, SpoolEntry
+
+log = logging.getLogger("changeover.terminals")
 
 SWEEP_SECONDS = 30.0
 """How often the spools of working agents are read without a poke, in case one was lost."""
@@ -39,12 +42,18 @@ class TerminalFolder:
                 if name in seen:
                     continue
                 seen.add(name)
-                entry = SpoolEntry.read(self.spool / name)
-                facts += [
-                    msgspec.structs.replace(fact, evidence={**fact.evidence, "spool": name})
-                    for fact in driver.interpret(terminal_id, entry, self.path)
-                ]
+                facts += self._facts_of(driver, terminal_id, name)
         return facts
+
+    def _facts_of(self, driver: Driver, terminal_id: str, name: str) -> list[AgentFact]:
+        """What one entry tells; what cannot be read tells nothing, and hides nothing that comes after."""
+        try:
+            entry = SpoolEntry.read(self.spool / name)
+            found = driver.interpret(terminal_id, entry, self.path)
+        except Exception:
+            log.exception("the spool entry %s of %s cannot be read", name, terminal_id)
+            return []
+        return [msgspec.structs.replace(fact, evidence={**fact.evidence, "spool": name}) for fact in found]
 
 
 class Pokes:

@@ -3,10 +3,11 @@
 Nothing here polls an idle terminal: hooks poke, panes announce output, and the kernel tells of deaths.
 """
 
+import logging
 import os
 import shutil
 import signal
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,6 +33,8 @@ from orchestrator.terminals.programs import find_programs
 from orchestrator.terminals.spool import SWEEP_SECONDS, Pokes, TerminalFolder
 from orchestrator.terminals.tmux import COLUMNS, ROWS, SESSION, TAG, FoundPane, TmuxServer
 from orchestrator.terminals.typing import Typist
+
+log = logging.getLogger("changeover.terminals")
 
 KILL_AFTER_SECONDS = 2.0
 """How long an agent may take to end after its terminal hung up, before it is killed."""
@@ -267,9 +270,9 @@ class TmuxTerminals:
         assert agent.pane is not None
         assert self._tasks is not None
         self._panes[agent.pane.pane_id] = agent
-        self._tasks.start_soon(self._watch_process, agent)
+        self._spawn(self._watch_process, agent)
         if agent.watches_screen:
-            self._tasks.start_soon(self._watch_screen, agent)
+            self._spawn(self._watch_screen, agent)
 
     async def _watch_process(self, agent: RunningAgent) -> None:
         assert agent.pane is not None
@@ -328,8 +331,8 @@ class TmuxTerminals:
 
     def _window_closed(self) -> None:
         """Some window went away. A process that outlives its window is told by nothing else."""
-        if self._tasks is not None and self._agents:
-            self._tasks.start_soon(self._check_panes)
+        if self._agents:
+            self._spawn(self._check_panes)
 
     async def _check_panes(self) -> None:
         with suppress(TerminalFailure):
@@ -338,12 +341,24 @@ class TmuxTerminals:
                 if agent.pane and agent.pane.pane_id not in there and agent.end is None:
                     await self._ended(agent)
 
+    def _spawn(self, watch: Callable[..., Awaitable[None]], *args: Any) -> None:
+        """Runs `watch` beside everything else; a fault in it is logged and ends nothing but itself."""
+
+        async def guarded() -> None:
+            try:
+                await watch(*args)
+            except Exception:
+                log.exception("watching a terminal failed")
+
+        if self._tasks is not None:
+            self._tasks.start_soon(guarded)
+
     def _poked(self, terminal_ids: set[str]) -> None:
         assert self._tasks is not None
         for terminal_id in terminal_ids:
             agent = self._agents.get(terminal_id)
             if agent is not None:
-                self._tasks.start_soon(self._read_spool, agent)
+                self._spawn(self._read_spool, agent)
 
     async def _sweep(self) -> None:
         while True:
