@@ -226,6 +226,7 @@ def _application(settings: Settings, context: ServiceContext, fleet: Fleet) -> t
     tools = mount(
         client_for,
         working_directory_enabled=settings.enable_working_directory,
+        version=version("changeover"),
         is_terminal=lambda caller: context.credentials.is_terminal(
             caller.headers.get("authorization", "").partition(" ")[2]
         ),
