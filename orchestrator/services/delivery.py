@@ -56,12 +56,15 @@ class Courier:
         profile: Profile,
         status: AgentStatus,
         on_failure: Callable[[Delivery, TerminalFailure], Awaitable[None]],
+        first: tuple[Delivery, str] | None = None,
     ) -> None:
+        """`first` is a delivery that was just queued, with its text: it is not read again."""
         self._context = context
         self._terminal_id = terminal_id
         self._profile = profile
         self._status = status
         self._on_failure = on_failure
+        self._first = first
         self._work = anyio.Event()
         self._settled: anyio.Event | None = None
 
@@ -80,6 +83,10 @@ class Courier:
 
     async def run(self) -> None:
         """Delivers what is queued, in order, until cancelled."""
+        if self._first is not None:
+            (delivery, text), self._first = self._first, None
+            await self._settle(delivery, text)
+            await self._work.wait()
         while True:
             self._work = anyio.Event()
             waiting = await self._context.store.read(
@@ -88,12 +95,11 @@ class Courier:
             if not any(each.state is DeliveryState.TYPING for each in waiting):
                 self._release()
             for delivery in waiting:
-                await self._settle(delivery)
+                await self._settle(delivery, await self._text(delivery))
             if not waiting:
                 await self._work.wait()
 
-    async def _settle(self, delivery: Delivery) -> None:
-        text = await self._text(delivery)
+    async def _settle(self, delivery: Delivery, text: str) -> None:
         header = header_for(delivery.thread_id) if delivery.thread_id else None
         try:
             if delivery.state is DeliveryState.TYPING:

@@ -1,7 +1,7 @@
 """The fleet: all keepers of this service, who gets a terminal next, and the terminals that live already."""
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from pathlib import Path
 
@@ -29,6 +29,14 @@ log = logging.getLogger("changeover.fleet")
 END_ALL_SECONDS = 10.0
 
 
+class FreshHandoff(msgspec.Struct, frozen=True, kw_only=True):
+    """A handoff that was just stored: its thread, its profile and its task."""
+
+    thread: Thread
+    profile: Profile
+    text: str
+
+
 class Fleet:
     """Starts a terminal for each queued handoff when its turn comes. Runs in the given task group."""
 
@@ -37,6 +45,7 @@ class Fleet:
         self._tasks = tasks
         self._queue = FairQueue(context.limits.max_terminals, context.limits.max_terminals_per_caller)
         self._keepers: dict[str, Keeper] = {}
+        self._fresh: dict[str, FreshHandoff] = {}
         context.terminals.listen(self._told)
 
     @property
@@ -53,14 +62,24 @@ class Fleet:
     def place(self, thread_id: str) -> int | None:
         return self._queue.place(thread_id)
 
-    async def enqueue(self, thread: Thread) -> None:
-        """A stored handoff that waits for its terminal, which it gets now or when its turn comes."""
+    def later(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
+        """Runs `work` beside everything else, for what nobody has to wait for."""
+        self._tasks.start_soon(work)
+
+    async def enqueue(self, thread: Thread, fresh: "FreshHandoff | None" = None) -> None:
+        """A stored handoff that waits for its terminal, which it gets now or when its turn comes.
+
+        `fresh` is what its maker knows of it, and saves reading it again if its turn is now.
+        """
         giver = self._keepers.get(thread.sender.id)
         lender = _place(giver.terminal) if giver is not None else None
         self._queue.add(Ticket(thread_id=thread.id, caller=str(thread.sender), lender=lender))
+        if fresh is not None:
+            self._fresh[thread.id] = fresh
         self._dispatch()
         place = self._queue.place(thread.id)
         if place is not None:
+            self._fresh.pop(thread.id, None)  # a long queue of large tasks stays in the store alone
             event = self._context.event(
                 EventType.QUEUED, thread_id=thread.id, place=place, limit=self._queue.limit
             )
@@ -138,14 +157,13 @@ class Fleet:
             self._queue.remove(ticket.thread_id)
             self._dispatch()
             return
-        keeper = Keeper(self._context, *made)
-        await self._keep(keeper, ticket.thread_id, keeper.run)
+        await self._keep(made, ticket.thread_id, made.run)
 
-    async def _make_terminal(self, thread_id: str) -> tuple[Terminal, Profile, str] | None:
-        """The rows of a terminal for this handoff; None if it ended while it waited."""
+    async def _make_terminal(self, thread_id: str) -> Keeper | None:
+        """The rows of a terminal for this handoff, and its keeper; None if it ended while it waited."""
         context = self._context
-        thread = await context.store.read(lambda tx: need(tx, thread_id))
-        profile = await self._profile(thread)
+        fresh = self._fresh.pop(thread_id, None) or await self._read(thread_id)
+        thread, profile = fresh.thread, fresh.profile
         token, credential = context.credentials.for_terminal(context.ids.new("term"))
         terminal = Terminal(
             id=credential.principal.id,
@@ -159,27 +177,34 @@ class Fleet:
             credential_id=credential.id,
         )
 
-        def work(tx: Tx) -> bool:
+        task = Delivery(
+            id=context.ids.new("dlv"),
+            terminal_id=terminal.id,
+            thread_id=thread_id,
+            by=SERVICE,
+            created_at=context.now(),
+        )
+
+        def work(tx: Tx) -> Delivery | None:
             if need(tx, thread_id).status is not Status.PENDING:
-                return False
+                return None
             tx.insert_credential(credential)
             tx.insert_terminal(terminal)
-            tx.insert_delivery(
-                Delivery(
-                    id=context.ids.new("dlv"),
-                    terminal_id=terminal.id,
-                    thread_id=thread_id,
-                    by=SERVICE,
-                    created_at=context.now(),
-                )
-            )
             tx.append_event(context.event(EventType.STARTING, thread_id=thread_id, terminal_id=terminal.id))
-            return True
+            return tx.insert_delivery(task)
 
-        return (terminal, profile, token) if await context.store.write(work) else None
+        first = await context.store.write(work)
+        return Keeper(context, terminal, profile, token, (first, fresh.text)) if first is not None else None
 
-    async def _profile(self, thread: Thread) -> Profile:
-        return await load_profile(self._context, thread.profile or "", thread.working_directory, thread.model)
+    async def _read(self, thread_id: str) -> FreshHandoff:
+        def work(tx: Tx) -> tuple[Thread, str]:
+            return need(tx, thread_id), tx.messages(thread_id, limit=1)[0].text
+
+        thread, text = await self._context.store.read(work)
+        profile = await load_profile(
+            self._context, thread.profile or "", thread.working_directory, thread.model
+        )
+        return FreshHandoff(thread=thread, profile=profile, text=text)
 
     async def _watch_queued(self, thread: Thread) -> None:
         """A handoff that ends or expires while it waits gives up its place."""

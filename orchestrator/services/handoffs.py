@@ -31,7 +31,7 @@ from orchestrator.domain.thread import (
 from orchestrator.ports import Tx
 from orchestrator.services.context import ServiceContext
 from orchestrator.services.directories import working_directory
-from orchestrator.services.fleet import Fleet, load_profile
+from orchestrator.services.fleet import Fleet, FreshHandoff, load_profile
 from orchestrator.services.idempotency import KeyUse, once
 from orchestrator.services.moves import move, need
 from orchestrator.services.texts import check_size
@@ -96,7 +96,8 @@ class Handoffs:
         result, again = await self._context.store.write(work)
         if again:
             return msgspec.structs.replace(result, replayed=True)
-        await self._fleet.enqueue(thread)
+        fresh = FreshHandoff(thread=thread, profile=profile, text=request.message)
+        await self._fleet.enqueue(thread, fresh)
         return msgspec.structs.replace(result, queue_place=self._fleet.place(thread.id))
 
     async def result(self, caller: Caller, handoff_id: str) -> HandoffResult:

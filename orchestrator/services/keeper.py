@@ -50,14 +50,20 @@ class Keeper:
     """Runs in the service's task group from before the agent starts until after it is gone."""
 
     def __init__(
-        self, context: ServiceContext, terminal: Terminal, profile: Profile, token: str | None = None
+        self,
+        context: ServiceContext,
+        terminal: Terminal,
+        profile: Profile,
+        token: str | None = None,
+        task: tuple[Delivery, str] | None = None,
     ) -> None:
+        """`token` is there for a terminal that was just made, `task` too if it was made for a handoff."""
         self._context = context
         self.terminal = terminal
         self._profile = profile
         self._token = token
         self.status = AgentStatus()
-        self._courier = Courier(context, terminal.id, profile, self.status, self._undelivered)
+        self._courier = Courier(context, terminal.id, profile, self.status, self._undelivered, task)
         self._turns = Turns(context, terminal, profile)
         self._facts, self._incoming = anyio.create_memory_object_stream[AgentFact](inf)
         self._close = anyio.Event()
@@ -169,20 +175,24 @@ class Keeper:
             self.status.question = None
         if fact.kind is FactKind.READY:
             self.status.was_ready = True
-        await self._record(fact)
         if fact.kind in (FactKind.TURN_ENDED, FactKind.TURN_FAILED):
             await self._courier.settled()
-            if await self._turns.ended(fact):
+            if await self._turns.ended(fact, self._event_of(fact)):
                 self._courier.poke()
-        elif fact.kind in (FactKind.EXITED, FactKind.LOST):
+            return
+        event = self._event_of(fact)
+        if event is not None:
+            await self._context.store.write(lambda tx: tx.append_event(event))
+        if fact.kind in (FactKind.EXITED, FactKind.LOST):
             await self._died(fact)
 
-    async def _record(self, fact: AgentFact) -> None:
+    def _event_of(self, fact: AgentFact) -> NewEvent | None:
+        """The event that records a fact; None where there is none, or it was recorded before a restart."""
         kind = _EVENTS.get(fact.kind)
         spool = fact.evidence.get("spool")
         if kind is None or (spool, kind) in self._recorded:
-            return
-        event = self._event(
+            return None
+        return self._event(
             kind,
             source=fact.source,
             turn=fact.turn,
@@ -195,7 +205,6 @@ class Keeper:
             background=fact.background or None,
             chars=len(fact.answer) if fact.answer is not None else None,
         )
-        await self._context.store.write(lambda tx: tx.append_event(event))
 
     async def _died(self, fact: AgentFact) -> None:
         await self._courier.settled()

@@ -5,7 +5,7 @@ the agent's own; or, where the profile demands it, the agent's own report. A qui
 """
 
 from orchestrator.domain.agent import AgentFact, FactKind
-from orchestrator.domain.event import EventType
+from orchestrator.domain.event import EventType, NewEvent
 from orchestrator.domain.identity import SERVICE
 from orchestrator.domain.profile import Completion, Profile
 from orchestrator.domain.terminal import Delivery, DeliveryState, Terminal
@@ -31,12 +31,21 @@ class Turns:
         self._held = False
         self._reminders = 0
 
-    async def ended(self, fact: AgentFact) -> bool:
-        """Settles the handoff if the end of this turn is its end. True if there is a new text to deliver."""
+    async def ended(self, fact: AgentFact, event: NewEvent | None) -> bool:
+        """Records a turn's end by `event`, and settles the handoff if it is its end too.
+
+        True if there is a new text to deliver.
+        """
         thread_id = self._terminal.thread_id
+
+        def work(tx: Tx) -> bool:
+            if event is not None:
+                tx.append_event(event)
+            return thread_id is not None and self._judge(tx, thread_id, fact)
+
+        held = await self._context.store.write(work)
         if thread_id is None:
             return False
-        held = await self._context.store.write(lambda tx: self._judge(tx, thread_id, fact))
         self._held = held
         if not held:
             return False
@@ -115,11 +124,11 @@ class Turns:
         children = tx.threads(parent_id=thread.id)
         if any(child.open for child in children):
             return False
-        uncollected = [child for child in children if child.collected_at is None and not child.waits]
+        uncollected = [child for child in children if child.collected_at is None]
         if uncollected:
             ended = ", ".join(f"{child.id} ({child.outcome or child.status})" for child in uncollected)
             text = (
-                f"[changeover] The handoffs you assigned have ended: {ended}. Read their answers with"
+                f"[changeover] The handoffs you gave have ended: {ended}. Read their answers with"
                 " wait_handoff or read_output, then finish your task."
             )
         elif self._profile.completion is Completion.REPORT and self._reminders < _MAX_REMINDERS:

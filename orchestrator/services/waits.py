@@ -38,7 +38,7 @@ class Waits:
                 threads = await self._context.store.read(lambda tx: self._awaited(tx, caller, ids))
                 done = [not thread.open for thread in threads]
                 if all(done) if need_all or not threads else any(done):
-                    await self._collect(caller, threads)
+                    self._fleet.later(lambda: self._collect(caller, threads))  # noqa: B023 - returns now
                     return await self._answer(threads, WaitState.DONE)
                 if self._context.bus.stopping:
                     return await self._answer(threads, WaitState.INTERRUPTED)
@@ -74,11 +74,11 @@ class Waits:
         return [self.visible(tx, caller, each) for each in ids]
 
     async def _uncollected(self, caller: Caller) -> list[str]:
-        """The caller's own handoffs that are open, or assigned and never yet collected."""
+        """The caller's own handoffs that are open or whose end no wait of theirs has told them yet."""
 
         def work(tx: Tx) -> list[str]:
             mine = tx.threads(sender=caller.principal, uncollected=True, limit=100)
-            return [thread.id for thread in reversed(mine) if thread.open or not thread.waits]
+            return [thread.id for thread in reversed(mine)]
 
         return await self._context.store.read(work)
 
