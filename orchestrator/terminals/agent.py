@@ -9,7 +9,7 @@ import anyio
 from orchestrator.domain.agent import AgentFact, FactKind
 from orchestrator.domain.errors import TerminalDead, TerminalFailure, TerminalLost
 from orchestrator.ports import StartedPane
-from orchestrator.terminals.driver import Driver, Readiness
+from orchestrator.terminals.driver import Driver
 from orchestrator.terminals.spool import TerminalFolder
 
 
@@ -91,12 +91,4 @@ class RunningAgent:
             exit_status=end.exit_status,
             signal=end.signal,
             last_lines=end.last_lines,
-        )
-
-    @property
-    def watches_screen(self) -> bool:
-        """Whether its screen has to be read while it starts."""
-        return self.driver.readiness is Readiness.SCREEN and self.activity in (
-            Activity.STARTING,
-            Activity.ASKING,
         )

@@ -25,7 +25,7 @@ from orchestrator.ports import AgentSpec, DriverInfo, StartedPane, Taken
 from orchestrator.terminals.agent import Activity, RunningAgent
 from orchestrator.terminals.connection import Connection
 from orchestrator.terminals.control import TmuxRefused, escape_format, quote
-from orchestrator.terminals.driver import Driver, View
+from orchestrator.terminals.driver import Driver, Look, Readiness
 from orchestrator.terminals.environment import agent_environment
 from orchestrator.terminals.exits import exit_status
 from orchestrator.terminals.process import gone
@@ -33,14 +33,13 @@ from orchestrator.terminals.programs import find_programs
 from orchestrator.terminals.spool import SWEEP_SECONDS, Pokes, TerminalFolder
 from orchestrator.terminals.tmux import COLUMNS, ROWS, SESSION, TAG, FoundPane, TmuxServer
 from orchestrator.terminals.typing import Typist
+from orchestrator.terminals.watching import ScreenWatch
 
 log = logging.getLogger("changeover.terminals")
 
 KILL_AFTER_SECONDS = 2.0
 """How long an agent may take to end after its terminal hung up, before it is killed."""
 LAST_LINES = 40
-SCREEN_READ_SECONDS = 0.05
-"""The shortest time between two readings of a starting agent's screen."""
 
 
 class TmuxTerminals:
@@ -271,7 +270,7 @@ class TmuxTerminals:
         assert self._tasks is not None
         self._panes[agent.pane.pane_id] = agent
         self._spawn(self._watch_process, agent)
-        if agent.watches_screen:
+        if agent.driver.readiness is Readiness.SCREEN:
             self._spawn(self._watch_screen, agent)
 
     async def _watch_process(self, agent: RunningAgent) -> None:
@@ -309,20 +308,13 @@ class TmuxTerminals:
         return status
 
     async def _watch_screen(self, agent: RunningAgent) -> None:
-        """Reads a starting agent's screen after each output, until it is at its prompt."""
-        question: str | None = None
-        with suppress(TerminalFailure):
-            while agent.watches_screen:
-                seen = agent.changes
-                look = await (await self._typist()).look(agent)
-                if look.view is View.DIALOG and look.question != question:
-                    question = look.question
-                    self._tell(agent, FactKind.ASKING, Source.SCREEN, question=question, question_id=None)
-                elif look.view is View.PROMPT:
-                    self._tell(agent, FactKind.READY, Source.SCREEN)
-                    return
-                await agent.change(seen)
-                await anyio.sleep(SCREEN_READ_SECONDS)
+        async def look(agent: RunningAgent) -> Look:
+            return await (await self._typist()).look(agent)
+
+        def tell(agent: RunningAgent, kind: FactKind, **fields: Any) -> None:
+            self._tell(agent, kind, Source.SCREEN, **fields)
+
+        await ScreenWatch(agent, look, tell).run()
 
     def _printed(self, pane_id: str) -> None:
         agent = self._panes.get(pane_id)

@@ -147,8 +147,11 @@ class Typist:
             if agent.end is not None:
                 raise agent.failure()
             seen = agent.changes
-            if (await self.look(agent)).view is View.DRAFT:
+            look = await self.look(agent)
+            if look.view is View.DRAFT:
                 return
+            if look.view is View.DIALOG:
+                raise Uncertain(f"a dialog opened in the terminal {agent.id}: {look.question}")
             await agent.change(seen, left)
         raise Uncertain(f"the text was pasted into the terminal {agent.id} and did not show there")
 
