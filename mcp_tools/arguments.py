@@ -85,12 +85,14 @@ class ListProfiles(Arguments):
 
 
 class CompleteHandoff(Arguments):
-    handoff_id: Annotated[str, Meta(description="The id in the header line above your task.")]
     result: Annotated[str, Meta(description="Your whole answer; the giver gets it word for word.")]
     outcome: Annotated[
         Literal["succeeded", "failed"],
         Meta(description="failed: you could not do the work; say why in the result."),
     ] = "succeeded"
+    handoff_id: Annotated[
+        str | None, Meta(description="The id in the header line above your task; without it, that very one.")
+    ] = None
 
 
 def schema(arguments: type[Arguments]) -> dict[str, Any]:

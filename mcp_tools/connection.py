@@ -1,7 +1,7 @@
 """A process's way to the service, looked up for each call: it may have moved, or only now been started."""
 
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from types import TracebackType
 from typing import Self
 
@@ -9,9 +9,13 @@ import anyio
 import anyio.to_thread
 
 from orchestrator.client import Client
+from orchestrator.domain.errors import ChangeoverError
 
 Where = tuple[str, str | None]
 """The service's address and the token to use there."""
+
+SCOPE_SECONDS = 2.0
+"""How long the list of the tools may wait for a service to say whose token it is."""
 
 
 class Connection:
@@ -24,6 +28,8 @@ class Connection:
         self._lock = anyio.Lock()
         self._where: Where | None = None
         self._client: Client | None = None
+        self._scope: tuple[Where, str] | None = None
+        """Whose token that is, once the service has said so."""
 
     async def __aenter__(self) -> Self:
         await self._stack.__aenter__()
@@ -50,3 +56,14 @@ class Connection:
                 self._where = where
             client = self._client
         yield client
+
+    async def is_terminal(self, caller: object) -> bool:
+        """Whether the token is a terminal's. While no service says so, it is not."""
+        with suppress(ChangeoverError), anyio.move_on_after(SCOPE_SECONDS):
+            async with self.open(caller) as client:
+                if self._scope is None or self._scope[0] != self._where:
+                    where = self._where
+                    found = (await client.caller()).scope
+                    self._scope = (where, found) if where else None
+                return self._scope is not None and self._scope[1] == "terminal"
+        return False

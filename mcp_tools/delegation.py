@@ -17,7 +17,13 @@ from mcp_tools.results import Answer
 from mcp_tools.waiting import Patience, Progress, follow, key_of, keyed_by_content, retried
 from orchestrator import wire
 from orchestrator.client import Client
-from orchestrator.domain.errors import ChangeoverError, DuplicateIdempotencyKey, Interrupted, Unavailable
+from orchestrator.domain.errors import (
+    ChangeoverError,
+    DuplicateIdempotencyKey,
+    Interrupted,
+    InvalidParams,
+    Unavailable,
+)
 from orchestrator.wire import HandoffRequest, HandoffResult, WaitResponse
 
 
@@ -93,7 +99,14 @@ async def list_profiles(call: Call, given: arguments.ListProfiles) -> Answer:
 async def complete_handoff(call: Call, given: arguments.CompleteHandoff) -> Answer:
     key, _ = key_of(call.meta)
     report = wire.CompleteRequest(result=given.result, outcome=given.outcome)
-    result = await _asked(call, lambda: call.client.complete(given.handoff_id, report, key))
+    handoff_id = given.handoff_id
+    if handoff_id is None:
+        handoff_id = (await _asked(call, call.client.caller)).handoff_id
+    if handoff_id is None:
+        raise InvalidParams(
+            "this agent was started for no handoff: name the handoff_id of the one to complete"
+        )
+    result = await _asked(call, lambda: call.client.complete(handoff_id, report, key))
     return results.settled(result, "is reported; its giver has your result")
 
 

@@ -15,7 +15,7 @@ from mcp.server.auth.provider import AccessToken
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from sse_starlette.sse import AppStatus
 
-from mcp_tools.server import PROGRESS_SECONDS, Caller, build_server, nobody
+from mcp_tools.server import PROGRESS_SECONDS, Caller, IsTerminal, build_server, nobody
 from mcp_tools.waiting import Patience
 from orchestrator.client import Client
 from orchestrator.wire import MAX_MESSAGE_BYTES
@@ -76,7 +76,7 @@ def mount(
     *,
     working_directory_enabled: bool,
     version: str = "",
-    is_terminal: Callable[[Caller], bool] = nobody,
+    is_terminal: IsTerminal = nobody,
     max_body_bytes: int = MAX_BODY_BYTES,
     progress_interval: float = PROGRESS_SECONDS,
     patience: Patience | None = None,

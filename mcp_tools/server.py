@@ -5,7 +5,7 @@ once, side by side; a client is answered exactly once for each.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
@@ -37,9 +37,10 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 
 
 OpenClient = Callable[[Caller], AbstractAsyncContextManager[Client]]
+IsTerminal = Callable[[Caller], Awaitable[bool]]
 
 
-def nobody(caller: Caller) -> bool:
+async def nobody(caller: Caller) -> bool:
     return False
 
 
@@ -48,7 +49,7 @@ def build_server(
     *,
     working_directory_enabled: bool,
     version: str = "",
-    is_terminal: Callable[[Caller], bool] = nobody,
+    is_terminal: IsTerminal = nobody,
     caller_directory: str | None = None,
     progress_interval: float = PROGRESS_SECONDS,
     patience: Patience | None = None,
@@ -70,21 +71,22 @@ def build_server(
     )
     tools = catalogue.tools(working_directory=working_directory_enabled)
 
-    def shown(tool: Tool, caller: Caller) -> bool:
-        return not tool.reports or is_terminal(caller)
+    async def shown(tool: Tool, caller: Caller) -> bool:
+        return not tool.reports or await is_terminal(caller)
 
     async def list_tools(
         ctx: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
         caller = _caller(ctx)
-        return types.ListToolsResult(tools=[tool.listed for tool in tools.values() if shown(tool, caller)])
+        found = [tool.listed for tool in tools.values() if await shown(tool, caller)]
+        return types.ListToolsResult(tools=found)
 
     async def call_tool(
         ctx: ServerRequestContext[Any], params: types.CallToolRequestParams
     ) -> types.CallToolResult:
         arrival, caller = anyio.current_time(), _caller(ctx)
         tool = tools.get(params.name)
-        if tool is None or not shown(tool, caller):
+        if tool is None or not await shown(tool, caller):
             raise MCPError(code=types.INVALID_PARAMS, message=f"unknown tool: {params.name}")
         answer = await _run(tool, params, ctx, arrival, open_client(caller), options)
         return results.shown(answer, _client_name(ctx))

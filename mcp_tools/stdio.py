@@ -36,12 +36,11 @@ def run(
     *,
     working_directory_enabled: bool,
     version: str = "",
-    terminal: bool = False,
     log_level: str = "WARNING",
     progress_interval: float = PROGRESS_SECONDS,
     patience: Patience | None = None,
 ) -> None:
-    """Serves until the client is gone. `terminal`: the token is a terminal's, so it may report.
+    """Serves until the client is gone.
 
     `find` says where the service is and is asked for each call, in a thread. Needs no running service:
     while there is none the tools say so, and they work once there is one.
@@ -53,7 +52,7 @@ def run(
         connection.open,
         working_directory_enabled=working_directory_enabled,
         version=version,
-        is_terminal=lambda caller: terminal,
+        is_terminal=connection.is_terminal,
         caller_directory=_here(),
         progress_interval=progress_interval,
         patience=patience,

@@ -19,6 +19,7 @@ import uvicorn
 from ulid import ULID
 
 from mcp_tools.http import Mount, mount
+from mcp_tools.server import Caller as ToolCaller
 from orchestrator.api.app import ApiSettings, create_app
 from orchestrator.api.exchange import ASGIApp
 from orchestrator.api.log import log_to
@@ -36,6 +37,7 @@ from orchestrator.services.recovery import keep_up, recover
 from orchestrator.settings import Settings
 from orchestrator.store.sql import SqlStore
 from orchestrator.terminals.driver import Driver
+from orchestrator.terminals.drivers.claude_code import ClaudeCode
 from orchestrator.terminals.drivers.scripted import Scripted
 from orchestrator.terminals.drivers.shell import Shell
 from orchestrator.terminals.tmux_terminals import TmuxTerminals
@@ -66,7 +68,7 @@ class ServiceSet(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def drivers() -> Mapping[str, Driver]:
-    known: list[Driver] = [Scripted(), Shell()]
+    known: list[Driver] = [ClaudeCode(), Scripted(), Shell()]
     return {driver.name: driver for driver in known}
 
 
@@ -223,13 +225,14 @@ def _application(settings: Settings, context: ServiceContext, fleet: Fleet) -> t
     def client_for(token: str | None, session: str | None) -> Client:
         return Client.in_process(app, token or "", session=session)
 
+    async def is_terminal(caller: ToolCaller) -> bool:
+        return context.credentials.is_terminal(caller.headers.get("authorization", "").partition(" ")[2])
+
     tools = mount(
         client_for,
         working_directory_enabled=settings.enable_working_directory,
         version=version("changeover"),
-        is_terminal=lambda caller: context.credentials.is_terminal(
-            caller.headers.get("authorization", "").partition(" ")[2]
-        ),
+        is_terminal=is_terminal,
     )
     app = create_app(
         services,

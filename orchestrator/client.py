@@ -201,6 +201,10 @@ class Client:
     async def service(self) -> wire.ServiceView:
         return await self._get(wire.ServiceView, "/v1/service")
 
+    async def caller(self) -> wire.CallerView:
+        """What this client's token stands for."""
+        return await self._get(wire.CallerView, "/v1/caller")
+
     async def health(self) -> dict[str, str]:
         """Needs no token: `status`, `service` and `version`."""
         return await self._get(dict[str, str], "/health")

@@ -19,6 +19,8 @@ OUTPUT_CAP_BYTES = 256 * 1024
 """An answer larger than this comes as head and tail with `truncated`; `read_output` has all of it."""
 OUTPUT_PAGE_CHARS = 64 * 1024
 """Characters in one page of `read_output`, at most 256 KiB in UTF-8."""
+MAX_SCREEN_LINES = 50_000
+"""The most history of a screen that can be asked for; terminals keep as much."""
 
 
 class Request(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -269,6 +271,15 @@ class ServiceView(msgspec.Struct, kw_only=True):
     pid: int
     terminals: int
     max_terminals: int
+
+
+class CallerView(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """`GET /v1/caller`: what the token stands for; of a terminal's also the handoff it was started for."""
+
+    scope: str
+    principal: str
+    terminal_id: str | None = None
+    handoff_id: str | None = None
 
 
 class Problem(msgspec.Struct, kw_only=True):

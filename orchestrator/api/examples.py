@@ -114,6 +114,7 @@ EXAMPLES: list[msgspec.Struct] = [
         terminals=1,
         max_terminals=16,
     ),
+    wire.CallerView(scope="terminal", principal=f"terminal:{_TERMINAL}", terminal_id=_TERMINAL),
     wire.Problem(
         type="urn:changeover:error:invalid_params",
         title="Invalid params",

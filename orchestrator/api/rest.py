@@ -22,7 +22,7 @@ T = TypeVar("T")
 HANDOFFS, THREADS, TERMINALS, SERVICE = ["Handoffs"], ["Threads"], ["Terminals"], ["Service"]
 Limit = Annotated[int, QueryParameter(ge=1, le=200)]
 Offset = Annotated[int, QueryParameter(ge=0)]
-HistoryLines = Annotated[int, QueryParameter(ge=0, le=100_000)]
+HistoryLines = Annotated[int, QueryParameter(ge=0, le=wire.MAX_SCREEN_LINES)]
 Cursor = Annotated[str | None, QueryParameter(description="the `next_cursor` of the page before")]
 
 
@@ -217,6 +217,12 @@ async def get_service(request: ApiRequest) -> wire.ServiceView:
     return await request.agents.service(request.caller)
 
 
+@get("/v1/caller", opt=ACTORS, tags=SERVICE)
+async def get_caller(request: ApiRequest) -> wire.CallerView:
+    """What the token that asks stands for."""
+    return await request.agents.caller(request.caller)
+
+
 @get("/health", opt=OPEN, tags=SERVICE)
 async def health(request: ApiRequest) -> dict[str, str]:
     """Whether the service answers. Needs no token."""
@@ -226,7 +232,7 @@ async def health(request: ApiRequest) -> dict[str, str]:
 ROUTES = [
     start_handoff, list_handoffs, get_handoff, wait_handoffs, stop_handoff, complete_handoff, read_output,
     view_thread, start_agent, list_terminals, get_terminal, close_terminal, read_screen, send_text,
-    list_deliveries, list_profiles, list_drivers, get_service, health,
+    list_deliveries, list_profiles, list_drivers, get_service, get_caller, health,
 ]  # fmt: skip
 
 

@@ -12,9 +12,9 @@ CLIS = ("claude", "codex", "gemini")
 
 @click.command()
 @click.option("--print-config", "cli", type=click.Choice(CLIS), help="Print what connects that agent CLI.")
-@click.option("--terminal", is_flag=True, hidden=True, help="The token is a terminal's: it may report.")
+@click.option("--verbose", is_flag=True, help="Log more, to standard error.")
 @remote
-def mcp(call: Call, cli: str | None, terminal: bool) -> None:
+def mcp(call: Call, cli: str | None, verbose: bool) -> None:
     """Serve the tools over stdio, to the agent CLI that starts this as its child.
 
     It finds the service of the home at every call, so either may be started first.
@@ -22,6 +22,8 @@ def mcp(call: Call, cli: str | None, terminal: bool) -> None:
     if cli is not None:
         _print_config(call, cli)
         return
+    from importlib.metadata import version
+
     from mcp_tools import stdio
     from orchestrator.cli import connection
 
@@ -29,7 +31,8 @@ def mcp(call: Call, cli: str | None, terminal: bool) -> None:
     stdio.run(
         lambda: connection.where(settings, settings.agent_token_file),
         working_directory_enabled=settings.enable_working_directory,
-        terminal=terminal,
+        version=version("changeover"),
+        log_level="DEBUG" if verbose else "WARNING",
     )
 
 

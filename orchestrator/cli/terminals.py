@@ -18,8 +18,6 @@ from orchestrator.domain.errors import Refused
 if TYPE_CHECKING:
     from orchestrator.client import Client
 
-ALL_HISTORY = 50_000
-
 
 @click.command()
 @click.option("--all", "also_ended", is_flag=True, help="Ended agents and handoffs too.")
@@ -151,8 +149,8 @@ def outside_tmux(environ: Mapping[str, str]) -> dict[str, str]:
 @click.argument("terminal")
 @click.option(
     "--lines",
-    type=click.IntRange(0, ALL_HISTORY),
-    default=ALL_HISTORY,
+    type=click.IntRange(0, wire.MAX_SCREEN_LINES),
+    default=wire.MAX_SCREEN_LINES,
     help="How many lines of history, at most. Default: all.",
 )
 @click.option("--colours", is_flag=True, help="With its colours.")

@@ -20,6 +20,8 @@ from orchestrator.services.idempotency import KeyUse, once
 from orchestrator.services.texts import check_size, check_visible
 from orchestrator.services.views import delivery_view, terminal_view
 from orchestrator.wire import (
+    MAX_SCREEN_LINES,
+    CallerView,
     DeliveryList,
     DeliveryView,
     DriverView,
@@ -35,7 +37,6 @@ from orchestrator.wire import (
 
 MAX_NAME_CHARS = 200
 TERMINAL_PREFIX = "term_"
-MAX_SCREEN_LINES = 50_000
 
 
 class Agents:
@@ -202,6 +203,16 @@ class Agents:
 
     async def service(self, caller: Caller) -> ServiceView:
         return msgspec.structs.replace(self._service, terminals=self._fleet.running, pid=os.getpid())
+
+    async def caller(self, caller: Caller) -> CallerView:
+        own = caller.terminal_id
+        row = await self._context.store.read(lambda tx: tx.terminal(own)) if own else None
+        return CallerView(
+            scope=caller.scope.value,
+            principal=str(caller.principal),
+            terminal_id=own,
+            handoff_id=row.thread_id if row else None,
+        )
 
     async def _find(self, id_or_name: str, *, living: bool = False) -> Terminal:
         """By id, else the living agent of that name, else the last one that had it."""

@@ -266,6 +266,9 @@ class Agents:
             max_terminals=4,
         )
 
+    async def caller(self, caller: Caller) -> wire.CallerView:
+        return wire.CallerView(scope=caller.scope.value, principal=str(caller.principal))
+
 
 class Services:
     def __init__(self) -> None:

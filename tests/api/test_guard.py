@@ -151,6 +151,7 @@ def test_an_unknown_path_and_an_unknown_method_are_problems(http: httpx2.Client)
         ("GET", "/v1/profiles", {"person", "agent", "terminal"}),
         ("GET", "/v1/service", {"person", "agent"}),
         ("GET", "/v1/drivers", {"person", "agent"}),
+        ("GET", "/v1/caller", {"person", "agent", "terminal"}),
         ("POST", "/v1/terminals", {"person", "agent"}),
     ],
 )

@@ -21,7 +21,7 @@ def find() -> tuple[str, str | None]:
         print("what has no business on stdout")
         subprocess.run(["echo", "nor has this"], check=True)
     if "url" in given:
-        return given["url"], "agent-token"
+        return given["url"], given.get("token", "agent-token")
     try:
         return Path(given["address_file"]).read_text(), "agent-token"
     except OSError:
@@ -31,7 +31,6 @@ def find() -> tuple[str, str | None]:
 run(
     find,
     working_directory_enabled=given.get("working_directory", False),
-    terminal=given.get("terminal", False),
     log_level=given.get("log_level", "WARNING"),
     progress_interval=given.get("progress_interval", 10.0),
     patience=Patience(**given.get("patience", {})),

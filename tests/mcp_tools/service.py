@@ -93,8 +93,12 @@ class Service:
 
     async def _answer(self, scope: Any, body: bytes) -> tuple[int, Any]:
         headers = {key.decode(): value.decode() for key, value in scope["headers"]}
-        if TOKENS.get(headers.get("authorization", "").removeprefix("Bearer ")) is None:
+        scope_of_token = TOKENS.get(headers.get("authorization", "").removeprefix("Bearer "))
+        if scope_of_token is None:
             raise errors.Unauthenticated("this needs a valid token")
+        if scope["path"] == "/v1/caller":
+            handoff_id = next(iter(self.jobs), None) if scope_of_token == "terminal" else None
+            return 200, wire.CallerView(scope=scope_of_token, principal="x:y", handoff_id=handoff_id)
         self.sessions.append(headers.get("changeover-session"))
         if self._refusals:
             self._refusals -= 1

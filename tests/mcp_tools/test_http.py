@@ -11,6 +11,7 @@ import pytest
 from mcp.client.streamable_http import streamable_http_client
 
 from mcp_tools.http import Mount, mount
+from mcp_tools.server import Caller
 from mcp_tools.waiting import Patience
 from orchestrator.client import Client
 from tests.mcp_tools.driver import (
@@ -42,10 +43,13 @@ class App:
             transport = httpx2.ASGITransport(service)
             return Client("http://service", token, session=session, transport=transport)
 
+        async def is_terminal(caller: Caller) -> bool:
+            return "terminal-token" in caller.headers.get("authorization", "")
+
         self.tools: Mount = mount(
             client_for,
             working_directory_enabled=False,
-            is_terminal=lambda caller: "terminal-token" in caller.headers.get("authorization", ""),
+            is_terminal=is_terminal,
             progress_interval=0.1,
             patience=Patience(first=0.5, outage=0.5, poll=0.1, settle=0.05),
             **options,

@@ -260,7 +260,7 @@ async def test_a_process_is_one_session_and_a_new_one_joins_the_job_of_the_old(
 
 
 async def test_the_report_is_offered_only_where_the_token_is_a_terminals(service: Service, url: str) -> None:
-    async with stdio({"url": url}) as plain, stdio({"url": url, "terminal": True}) as terminal:
+    async with stdio({"url": url}) as plain, stdio({"url": url, "token": "terminal-token"}) as terminal:
         names = [
             {tool["name"] for tool in (await driver.ask("tools/list"))["result"]["tools"]}
             for driver in (plain, terminal)

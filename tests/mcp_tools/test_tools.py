@@ -45,10 +45,13 @@ async def connected(
         async with Client("http://service", "agent-token", session="s1", transport=transport) as client:
             yield client
 
+    async def is_terminal(caller: Any) -> bool:
+        return terminal
+
     server = build_server(
         open_client,
         working_directory_enabled=folder,
-        is_terminal=lambda caller: terminal,
+        is_terminal=is_terminal,
         caller_directory="/somewhere",
         progress_interval=0.05,
         patience=QUICK,
@@ -87,7 +90,7 @@ async def test_the_tools_have_exactly_the_promised_signatures(service: Service) 
         "stop_handoff": (["handoff_id"], ["handoff_id"]),
         "read_output": (["handoff_id", "offset"], ["handoff_id"]),
         "list_profiles": ([], []),
-        "complete_handoff": (["handoff_id", "outcome", "result"], ["handoff_id", "result"]),
+        "complete_handoff": (["handoff_id", "outcome", "result"], ["result"]),
     }
     assert all(schema["additionalProperties"] is False for schema in found.values())
     timeout = found["handoff"]["properties"]["timeout"]

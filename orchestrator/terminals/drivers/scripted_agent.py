@@ -19,6 +19,7 @@ answer is the task itself.
     @kill SIGNAL        sends itself SIGNAL (KILL, STOP, TERM or a number)
 
 In the arguments after an @call, `$1` is the first call's text, `$1.name` a field of its structured content.
+In every argument `$HANDOFF` is the id in the latest header, once there was one.
 
 **Events**, written to `$CHANGEOVER_SPOOL` as the hook program writes them, the terminal's id then going to
 the FIFO `$CHANGEOVER_POKE`: `ready {}`, `submitted {turn, text}`, `asking {turn, question, question_id}`,
@@ -461,8 +462,11 @@ class Failed(Exception):
 class Script:
     """One task, carried out step by step. `show` puts text on the screen; `parts` make up the answer."""
 
-    def __init__(self, task: str, scripted_answer: str | None, show: Callable[[str, str], None]) -> None:
+    def __init__(
+        self, task: str, scripted_answer: str | None, show: Callable[[str, str], None], handoff: str
+    ) -> None:
         self.task = task
+        self.handoff = handoff
         self.scripted_answer = scripted_answer
         self.show = show
         self.parts: list[str] = []
@@ -487,7 +491,9 @@ class Script:
         return [(name, argument) for name, _, argument in lines if name in DIRECTIVES]
 
     def resolved(self, name: str, argument: str) -> str:
-        """Fills in `$1` and `$1.field`; within the JSON of @call as the inside of a JSON string."""
+        """Fills in `$HANDOFF`, `$1` and `$1.field`; in the JSON of @call as the inside of a JSON string."""
+        if self.handoff:
+            argument = argument.replace("$HANDOFF", self.handoff)
         if not self.replies or "$" not in argument:
             return argument
         import re
@@ -733,6 +739,7 @@ class Agent:
         self.queue: list[str] = []
         self.turns = 0
         self.turn: str | None = None
+        self.handoff = ""
         self.questions = 0
         self.script: Script | None = None
         self.steps: Generator[Wait | Ask | Call, Any, None] | None = None
@@ -877,11 +884,14 @@ class Agent:
         self.journal.turn(self.turn, text)
         self.journal.event("submitted", turn=self.turn, text=text)
         head, _, rest = text.partition("\n")
+        if head.startswith("[handoff "):
+            self.handoff = head[len("[handoff ") :].rstrip("]")
         answers = self.options.given.get("--answer", [])
         self.script = Script(
             rest if head.startswith("[handoff ") else text,
             answers[min(self.turns, len(answers)) - 1] if answers else None,
             self.show,
+            self.handoff,
         )
         self.show("> ", text if text.count("\n") < 10 else "\n".join([*text.split("\n", 10)[:10], "…"]))
         self.started = time.monotonic()
