@@ -95,7 +95,8 @@ class Thread(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     result: str | None = None
     """The whole answer; of a handoff that failed, the partial one."""
     result_facts: dict[str, Any] | None = None
-    """Beside the answer: `error` {code, detail}, `exit_status`, `signal`, `last_lines`, `partial`."""
+    """Beside the answer: `error` {code, detail}, `exit_status`, `signal`, `last_lines`, `partial`, and
+    `unsure` when it could not be read."""
     intent: str | None = None
     envelope: dict[str, Any] | None = None
     warnings: list[dict[str, Any]] | None = None

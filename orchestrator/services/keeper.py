@@ -21,7 +21,7 @@ from orchestrator.services.bus import THREAD_ENDED
 from orchestrator.services.context import ServiceContext
 from orchestrator.services.delivery import AgentStatus, Courier
 from orchestrator.services.moves import failed, settle_failure
-from orchestrator.services.turns import Turns
+from orchestrator.services.turns import Turns, keeps_terminal
 
 _MATTERS = THREAD_ENDED | {EventType.HELD, EventType.CHILD_ENDED}
 """The events of a handoff that its keeper acts on."""
@@ -256,7 +256,7 @@ class Keeper:
         with self._context.bus.watch([thread_id], _MATTERS) as watch:
             while True:
                 thread = await self._context.store.read(lambda tx: tx.thread(thread_id))
-                if thread is None or (not thread.open and not self._turns.keeps_terminal):
+                if thread is None or (not thread.open and not keeps_terminal(thread)):
                     self.close()
                     return
                 if thread.open:

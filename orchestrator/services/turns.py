@@ -19,6 +19,11 @@ _MAX_REMINDERS = 2
 """How often an agent is reminded to report; after that the handoff waits for a person or its deadline."""
 
 
+def keeps_terminal(thread: Thread) -> bool:
+    """The answer is unsure: the terminal stays, over restarts too, for a person to look at and to close."""
+    return bool((thread.result_facts or {}).get("unsure"))
+
+
 class Turns:
     """Judges the turns of one terminal's agent."""
 
@@ -26,8 +31,6 @@ class Turns:
         self._context = context
         self._terminal = terminal
         self._profile = profile
-        self.keeps_terminal = False
-        """The answer is unsure: the terminal stays for a person to look at."""
         self._held = False
         self._reminders = 0
 
@@ -103,7 +106,7 @@ class Turns:
         if fact.exit_status is not None:
             facts["exit_status"] = fact.exit_status
         if fact.answer is None:
-            self.keeps_terminal = True
+            facts["unsure"] = True
             facts["warning"] = (
                 "the agent ended its turn and its answer could not be read:"
                 f" look at the terminal {self._terminal.id}, which was kept"

@@ -20,6 +20,7 @@ from orchestrator.domain.profile import Profile
 from orchestrator.ports import AgentSpec
 from orchestrator.terminals.driver import Driver, Launch, Look, Readiness, SpoolEntry, TypingRules, View
 from orchestrator.terminals.drivers.scripted import Scripted
+from orchestrator.terminals.drivers.shell import Shell
 from orchestrator.terminals.tmux_terminals import TmuxTerminals
 
 RECORDER = Path(__file__).parent.parent / "terminals" / "recorder.py"
@@ -84,6 +85,7 @@ class Desk:
             Recorder("plain", bracketed=False),
             Scripted(),
             Impatient(),
+            Shell(),
         ]
         self.terminals = TmuxTerminals(home, {each.name: each for each in drivers}, os.environ)
         self.facts: list[AgentFact] = []
