@@ -18,6 +18,7 @@ from orchestrator.services.directories import working_directory
 from orchestrator.services.fleet import Fleet, load_profile
 from orchestrator.services.idempotency import KeyUse, once
 from orchestrator.services.texts import check_size, check_visible
+from orchestrator.services.shield import unbroken
 from orchestrator.services.views import delivery_view, terminal_view
 from orchestrator.wire import (
     MAX_SCREEN_LINES,
@@ -102,10 +103,16 @@ class Agents:
             )
 
         use = KeyUse.of(caller, "start", key, request)
-        view, again = await context.store.write(lambda tx: once(tx, use, context.now(), TerminalView, effect))
-        if not again:
-            self._fleet.launch(terminal, profile, token)
-        return view
+
+        async def start() -> TerminalView:
+            view, again = await context.store.write(
+                lambda tx: once(tx, use, context.now(), TerminalView, effect)
+            )
+            if not again:
+                self._fleet.launch(terminal, profile, token)
+            return view
+
+        return await unbroken(start)
 
     async def list(self, caller: Caller, ended: bool) -> TerminalList:
         instance = self._context.instance
@@ -154,19 +161,20 @@ class Agents:
             text=request.text,
         )
         use = KeyUse.of(caller, "send", key, [terminal.id, request])
-        view, _ = await self._context.store.write(
-            lambda tx: once(
-                tx,
-                use,
-                self._context.now(),
-                DeliveryView,
-                lambda tx: delivery_view(tx.insert_delivery(delivery)),
+
+        def effect(tx: Tx) -> DeliveryView:
+            return delivery_view(tx.insert_delivery(delivery))
+
+        async def queue() -> DeliveryView:
+            view, _ = await self._context.store.write(
+                lambda tx: once(tx, use, self._context.now(), DeliveryView, effect)
             )
-        )
-        keeper = self._fleet.keeper(terminal.id)
-        if keeper is not None:
-            keeper.poke()
-        return self._explained(view)
+            keeper = self._fleet.keeper(terminal.id)
+            if keeper is not None:
+                keeper.poke()
+            return view
+
+        return self._explained(await unbroken(queue))
 
     async def deliveries(self, caller: Caller, id_or_name: str) -> DeliveryList:
         terminal = await self._find(id_or_name)

@@ -12,8 +12,8 @@ from anyio.abc import TaskGroup
 
 from orchestrator.domain.agent import AgentFact
 from orchestrator.domain.errors import ChangeoverError
-from orchestrator.domain.event import EventType
-from orchestrator.domain.identity import SERVICE
+from orchestrator.domain.event import EventType, NewEvent
+from orchestrator.domain.identity import SERVICE, Credential
 from orchestrator.domain.profile import Profile
 from orchestrator.domain.terminal import Delivery, Terminal
 from orchestrator.domain.thread import Change, Move, Status, Thread
@@ -29,12 +29,22 @@ log = logging.getLogger("changeover.fleet")
 END_ALL_SECONDS = 10.0
 
 
-class FreshHandoff(msgspec.Struct, frozen=True, kw_only=True):
-    """A handoff that was just stored: its thread, its profile and its task."""
+class NewTerminal(msgspec.Struct, frozen=True, kw_only=True):
+    """The rows of a terminal for a handoff, with what its keeper needs, before they are stored."""
 
-    thread: Thread
+    terminal: Terminal
     profile: Profile
+    credential: Credential
+    token: str
+    task: Delivery
     text: str
+    starting: NewEvent
+
+    def insert(self, tx: Tx) -> None:
+        tx.insert_credential(self.credential)
+        tx.insert_terminal(self.terminal)
+        tx.insert_delivery(self.task)
+        tx.append_event(self.starting)
 
 
 class Fleet:
@@ -45,7 +55,6 @@ class Fleet:
         self._tasks = tasks
         self._queue = FairQueue(context.limits.max_terminals, context.limits.max_terminals_per_caller)
         self._keepers: dict[str, Keeper] = {}
-        self._fresh: dict[str, FreshHandoff] = {}
         context.terminals.listen(self._told)
 
     @property
@@ -66,20 +75,29 @@ class Fleet:
         """Runs `work` beside everything else, for what nobody has to wait for."""
         self._tasks.start_soon(work)
 
-    async def enqueue(self, thread: Thread, fresh: "FreshHandoff | None" = None) -> None:
-        """A stored handoff that waits for its terminal, which it gets now or when its turn comes.
+    def reserve(self, thread: Thread, profile: Profile, text: str) -> NewTerminal | None:
+        """A place and the rows of a terminal for a handoff about to be stored; None if it has to wait.
 
-        `fresh` is what its maker knows of it, and saves reading it again if its turn is now.
+        Its maker stores the rows with the thread, then calls `run`, or `release` if that failed.
         """
-        giver = self._keepers.get(thread.sender.id)
-        lender = _place(giver.terminal) if giver is not None else None
-        self._queue.add(Ticket(thread_id=thread.id, caller=str(thread.sender), lender=lender))
-        if fresh is not None:
-            self._fresh[thread.id] = fresh
+        if not self._queue.take(self._ticket(thread)):
+            return None
+        return self._new_terminal(thread, profile, text)
+
+    def run(self, new: NewTerminal) -> None:
+        """Starts a stored terminal in its reserved place."""
+        self._tasks.start_soon(self._start, new)
+
+    def release(self, thread_id: str) -> None:
+        self._queue.remove(thread_id)
+        self._dispatch()
+
+    async def enqueue(self, thread: Thread) -> None:
+        """A stored handoff that waits for its terminal, which it gets now or when its turn comes."""
+        self._queue.add(self._ticket(thread))
         self._dispatch()
         place = self._queue.place(thread.id)
         if place is not None:
-            self._fresh.pop(thread.id, None)  # a long queue of large tasks stays in the store alone
             event = self._context.event(
                 EventType.QUEUED, thread_id=thread.id, place=place, limit=self._queue.limit
             )
@@ -144,67 +162,80 @@ class Fleet:
             keeper.done.set()
         self._dispatch()
 
+    def _ticket(self, thread: Thread) -> Ticket:
+        giver = self._keepers.get(thread.sender.id)
+        lender = _place(giver.terminal) if giver is not None else None
+        return Ticket(thread_id=thread.id, caller=str(thread.sender), lender=lender)
+
     async def _run(self, ticket: Ticket) -> None:
         try:
-            made = await self._make_terminal(ticket.thread_id)
+            new = await self._make_terminal(ticket.thread_id)
         except ChangeoverError as error:
             change = failed(error.code, error.detail, None)
             await self._context.store.write(
                 lambda tx: settle_failure(tx, self._context, ticket.thread_id, change)
             )
-            made = None
-        if made is None:
-            self._queue.remove(ticket.thread_id)
-            self._dispatch()
-            return
-        await self._keep(made, ticket.thread_id, made.run)
+            new = None
+        if new is None:
+            self.release(ticket.thread_id)
+        else:
+            await self._start(new)
 
-    async def _make_terminal(self, thread_id: str) -> Keeper | None:
-        """The rows of a terminal for this handoff, and its keeper; None if it ended while it waited."""
-        context = self._context
-        fresh = self._fresh.pop(thread_id, None) or await self._read(thread_id)
-        thread, profile = fresh.thread, fresh.profile
-        token, credential = context.credentials.for_terminal(context.ids.new("term"))
-        terminal = Terminal(
-            id=credential.principal.id,
-            profile=profile.name,
-            driver=profile.driver,
-            instance=context.instance,
-            working_directory=thread.working_directory or "",
-            started_at=context.now(),
-            by=thread.sender,
-            thread_id=thread.id,
-            credential_id=credential.id,
-        )
+    async def _start(self, new: NewTerminal) -> None:
+        keeper = Keeper(self._context, new.terminal, new.profile, new.token, (new.task, new.text))
+        await self._keep(keeper, _place(new.terminal), keeper.run)
 
-        task = Delivery(
-            id=context.ids.new("dlv"),
-            terminal_id=terminal.id,
-            thread_id=thread_id,
-            by=SERVICE,
-            created_at=context.now(),
-        )
+    async def _make_terminal(self, thread_id: str) -> NewTerminal | None:
+        """Stores a terminal for a queued handoff; None if that ended while it waited."""
+        store = self._context.store
 
-        def work(tx: Tx) -> Delivery | None:
-            if need(tx, thread_id).status is not Status.PENDING:
-                return None
-            tx.insert_credential(credential)
-            tx.insert_terminal(terminal)
-            tx.append_event(context.event(EventType.STARTING, thread_id=thread_id, terminal_id=terminal.id))
-            return tx.insert_delivery(task)
-
-        first = await context.store.write(work)
-        return Keeper(context, terminal, profile, token, (first, fresh.text)) if first is not None else None
-
-    async def _read(self, thread_id: str) -> FreshHandoff:
-        def work(tx: Tx) -> tuple[Thread, str]:
+        def read(tx: Tx) -> tuple[Thread, str]:
             return need(tx, thread_id), tx.messages(thread_id, limit=1)[0].text
 
-        thread, text = await self._context.store.read(work)
+        thread, text = await store.read(read)
         profile = await load_profile(
             self._context, thread.profile or "", thread.working_directory, thread.model
         )
-        return FreshHandoff(thread=thread, profile=profile, text=text)
+        new = self._new_terminal(thread, profile, text)
+
+        def insert(tx: Tx) -> bool:
+            pending = need(tx, thread_id).status is Status.PENDING
+            if pending:
+                new.insert(tx)
+            return pending
+
+        return new if await store.write(insert) else None
+
+    def _new_terminal(self, thread: Thread, profile: Profile, text: str) -> NewTerminal:
+        context = self._context
+        token, credential = context.credentials.for_terminal(context.ids.new("term"))
+        terminal_id = credential.principal.id
+        return NewTerminal(
+            terminal=Terminal(
+                id=terminal_id,
+                profile=profile.name,
+                driver=profile.driver,
+                instance=context.instance,
+                working_directory=thread.working_directory or "",
+                started_at=context.now(),
+                by=thread.sender,
+                thread_id=thread.id,
+                credential_id=credential.id,
+            ),
+            profile=profile,
+            credential=credential,
+            token=token,
+            task=Delivery(
+                id=context.ids.new("dlv"),
+                terminal_id=terminal_id,
+                thread_id=thread.id,
+                by=SERVICE,
+                created_at=context.now(),
+                position=1,
+            ),
+            text=text,
+            starting=context.event(EventType.STARTING, thread_id=thread.id, terminal_id=terminal_id),
+        )
 
     async def _watch_queued(self, thread: Thread) -> None:
         """A handoff that ends or expires while it waits gives up its place."""

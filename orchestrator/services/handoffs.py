@@ -31,10 +31,11 @@ from orchestrator.domain.thread import (
 from orchestrator.ports import Tx
 from orchestrator.services.context import ServiceContext
 from orchestrator.services.directories import working_directory
-from orchestrator.services.fleet import Fleet, FreshHandoff, load_profile
+from orchestrator.services.fleet import Fleet, load_profile
 from orchestrator.services.idempotency import KeyUse, once
 from orchestrator.services.moves import move, need
 from orchestrator.services.texts import check_size
+from orchestrator.services.shield import unbroken
 from orchestrator.services.views import Phase, handoff_result, thread_view
 from orchestrator.services.waits import Waits, chain_of
 from orchestrator.wire import (
@@ -70,6 +71,18 @@ class Handoffs:
             return replayed
         directory, profile = await self._place(caller, request)
         thread = self._new(caller, request, directory, profile)
+        return await unbroken(lambda: self._store(caller, request, use, thread, profile))
+
+    async def _store(
+        self,
+        caller: Caller,
+        request: HandoffRequest,
+        use: KeyUse | None,
+        thread: Thread,
+        profile: Profile,
+    ) -> HandoffResult:
+        """Stores the handoff, with its terminal if one is free, and sets it going."""
+        new = self._fleet.reserve(thread, profile, request.message)
         message = Message(
             thread_id=thread.id,
             sequence_no=1,
@@ -77,9 +90,6 @@ class Handoffs:
             text=request.message,
             created_at=thread.created_at,
         )
-
-        def work(tx: Tx) -> tuple[HandoffResult, bool]:
-            return once(tx, use, self._context.now(), HandoffResult, create)
 
         def create(tx: Tx) -> HandoffResult:
             parent = self._check(tx, caller, request)
@@ -91,13 +101,24 @@ class Handoffs:
                     EventType.CREATED, thread_id=made.id, by=caller.principal, profile=profile.name
                 )
             )
+            if new is not None:
+                new.insert(tx)
             return handoff_result(made, self._context.now(), phase=Phase())
 
-        result, again = await self._context.store.write(work)
+        again = True
+        try:
+            result, again = await self._context.store.write(
+                lambda tx: once(tx, use, self._context.now(), HandoffResult, create)
+            )
+        finally:
+            if again and new is not None:  # nothing was stored
+                self._fleet.release(thread.id)
         if again:
             return msgspec.structs.replace(result, replayed=True)
-        fresh = FreshHandoff(thread=thread, profile=profile, text=request.message)
-        await self._fleet.enqueue(thread, fresh)
+        if new is not None:
+            self._fleet.run(new)
+            return result
+        await self._fleet.enqueue(thread)
         return msgspec.structs.replace(result, queue_place=self._fleet.place(thread.id))
 
     async def result(self, caller: Caller, handoff_id: str) -> HandoffResult:

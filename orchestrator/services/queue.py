@@ -33,6 +33,14 @@ class FairQueue:
     def add(self, ticket: Ticket) -> None:
         self._waiting.setdefault(ticket.caller, deque()).append(ticket)
 
+    def take(self, ticket: Ticket) -> bool:
+        """Counts a handoff as running that need not wait at all; False if it has to be added."""
+        own = sum(each == ticket.caller for each in self._running.values())
+        if self._waiting or self.full or own >= self.per_caller:
+            return False
+        self._running[ticket.thread_id] = ticket.caller
+        return True
+
     def occupy(self, place: str, caller: str) -> None:
         """Counts a terminal that runs already (a long-lived agent, an adopted one)."""
         self._running[place] = caller
