@@ -17,8 +17,8 @@ from orchestrator.services.context import ServiceContext
 from orchestrator.services.directories import working_directory
 from orchestrator.services.fleet import Fleet, load_profile
 from orchestrator.services.idempotency import KeyUse, once
-from orchestrator.services.texts import check_size, check_visible
 from orchestrator.services.shield import unbroken
+from orchestrator.services.texts import check_size, check_visible
 from orchestrator.services.views import delivery_view, terminal_view
 from orchestrator.wire import (
     MAX_SCREEN_LINES,

@@ -34,8 +34,8 @@ from orchestrator.services.directories import working_directory
 from orchestrator.services.fleet import Fleet, load_profile
 from orchestrator.services.idempotency import KeyUse, once
 from orchestrator.services.moves import move, need
-from orchestrator.services.texts import check_size
 from orchestrator.services.shield import unbroken
+from orchestrator.services.texts import check_size
 from orchestrator.services.views import Phase, handoff_result, thread_view
 from orchestrator.services.waits import Waits, chain_of
 from orchestrator.wire import (
