@@ -7,6 +7,7 @@ Every write is one control-mode line that first checks, inside tmux, that the pa
 import re
 import time
 from collections.abc import Collection
+from pathlib import Path
 
 import anyio
 import anyio.to_thread
@@ -52,14 +53,9 @@ class Typist:
         async with agent.submitting:
             rules = agent.driver.typing
             await self._require_prompt(agent)
-            composed = await anyio.to_thread.run_sync(
-                agent.driver.compose, text, header if rules.header else None, agent.folder.path
-            )
-            typed = printable(composed)
-            if not rules.keeps_trailing_newlines:
-                typed = typed.rstrip("\n")
+            typed = await anyio.to_thread.run_sync(_composed, agent, text, header)
             agent.submitted.clear()
-            await self._paste(agent, typed)
+            await self._paste(agent)
             begun = time.monotonic()
             if rules.sees_paste:
                 await self._see_draft(agent)
@@ -129,16 +125,14 @@ class Typist:
             if view is not View.PROMPT:
                 raise TerminalBusy(f"the terminal {agent.id} shows a {view}, not its prompt", view=view)
 
-    async def _paste(self, agent: RunningAgent, typed: str) -> None:
-        path = agent.folder.path / "paste"
-        await anyio.Path(path).write_bytes(typed.encode())
+    async def _paste(self, agent: RunningAgent) -> None:
         buffer = f"changeover-{agent.id}"
         await self._guarded(
             agent,
             # A person who scrolled left the pane in copy mode, which would eat the Enter.
             f"copy-mode -q -t {self._pane(agent)}",
             f"paste-buffer -p -r -d -b {buffer} -t {self._pane(agent)}",
-            before=f"load-buffer -b {buffer} {quote(str(path))}",
+            before=f"load-buffer -b {buffer} {quote(str(_paste_file(agent)))}",
         )
 
     async def _see_draft(self, agent: RunningAgent) -> None:
@@ -212,6 +206,20 @@ class Typist:
         if agent.pane is None or agent.pane.boot_id != self._boot_id:
             raise agent.failure()
         return agent.pane.pane_id
+
+
+def _paste_file(agent: RunningAgent) -> Path:
+    return agent.folder.path / "paste"
+
+
+def _composed(agent: RunningAgent, text: str, header: str | None) -> str:
+    """What is typed, which then also lies in the paste file."""
+    rules = agent.driver.typing
+    typed = printable(agent.driver.compose(text, header if rules.header else None, agent.folder.path))
+    if not rules.keeps_trailing_newlines:
+        typed = typed.rstrip("\n")
+    _paste_file(agent).write_bytes(typed.encode())
+    return typed
 
 
 def _taken(agent: RunningAgent, typed: str, enters: int) -> Taken | None:
