@@ -122,15 +122,12 @@ async def test_after_a_death_no_shell_runs_what_is_sent_next(shared: LiveService
         agent = await ScriptedProfile(shared).start(client)
         await client.send_text(agent.terminal_id, HALF_DONE)
         busy = await activity(client, agent.terminal_id, "working")
-        assert "scripted_agent" in Path(f"/proc/{busy.pid}/cmdline").read_text(), "it is the pane's process"
+        assert "scripted_agent" in command_line(busy.pid), "it is the pane's process"
         waiting = await client.send_text(agent.terminal_id, f"touch {ran}")
         os.kill(busy.pid or 0, signal.SIGKILL)
-        refused = False
-        while not refused:
-            try:
-                await client.send_text(agent.terminal_id, f"touch {ran}")
-            except TerminalNotFound:
-                refused = True
+        await activity(client, agent.terminal_id, "ended")
+        with pytest.raises(TerminalNotFound):
+            await client.send_text(agent.terminal_id, f"touch {ran}")
         assert (await current(client, waiting)).state == "failed"
         ended = await client.terminal(agent.terminal_id)
         assert (ended.activity, (ended.exit or {}).get("signal")) == ("ended", "SIGKILL")
@@ -164,6 +161,10 @@ def wrapped(service: LiveService, name: str, front: str = "") -> str:
     agent = f"python3 -I -S {scripted.PROGRAM} --partial $CHANGEOVER_SPOOL/../{scripted.PARTIAL}"
     command = f"{agent}; stty sane; exec sh -i"
     return service.profile(name, f"driver: scripted\ncommand: [sh, -c, '{command}']\n{front}")
+
+
+def command_line(pid: int | None) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_text()
 
 
 def children(pid: int) -> list[int]:
