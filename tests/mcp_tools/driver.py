@@ -134,12 +134,20 @@ class Stdio(Received):
 
 @asynccontextmanager
 async def stdio(
-    options: Message, *, era: str = LEGACY, environment: dict[str, str] | None = None
+    options: Message | None = None,
+    *,
+    era: str = LEGACY,
+    environment: dict[str, str] | None = None,
+    command: list[str] | None = None,
+    cwd: Path | None = None,
 ) -> AsyncGenerator[Stdio]:
-    """The stdio server as a process of its own, greeted in `era`; closed at the end, and then all is read."""
-    command = [sys.executable, str(PROGRAM), json.dumps(options)]
+    """The stdio server as a process of its own, greeted in `era`; closed at the end, and then all is read.
+
+    The test's own program with `options`, unless another `command` is given.
+    """
+    command = command or [sys.executable, str(PROGRAM), json.dumps(options or {})]
     async with (
-        await anyio.open_process(command, env=environment) as process,
+        await anyio.open_process(command, env=environment, cwd=cwd) as process,
         anyio.create_task_group() as tasks,
     ):
         driver = Stdio(process, era)
