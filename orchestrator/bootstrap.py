@@ -283,7 +283,7 @@ def _listen(settings: Settings) -> Generator[socket.socket]:
     with socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            listening.bind((settings.host, settings.port))
+            _bind(listening, settings)
         except OSError as error:
             raise Refused(
                 f"the service cannot listen on {settings.host}:{settings.port}: {error.strerror};"
@@ -292,6 +292,18 @@ def _listen(settings: Settings) -> Generator[socket.socket]:
             ) from error
         listening.listen(2048)
         yield listening
+
+
+def _bind(listening: socket.socket, settings: Settings) -> None:
+    """A home that takes any free port keeps the one it had: its living agents look for the service there."""
+    kept = settings.home / "port"
+    if settings.port == 0:
+        with suppress(OSError, ValueError, OverflowError):
+            listening.bind((settings.host, int(kept.read_text())))
+            return
+    listening.bind((settings.host, settings.port))
+    if settings.port == 0:
+        _write_private(kept, str(listening.getsockname()[1]))
 
 
 def _clean_environment() -> None:
