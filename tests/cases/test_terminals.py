@@ -124,7 +124,7 @@ async def test_a_name_never_matches_a_longer_one(shared: LiveService) -> None:
         await client.close_terminal("foo-bar")
 
 
-@pytest.mark.promise("B2")
+@pytest.mark.promise("B2", "tagged-panes")
 async def test_a_pane_that_a_person_put_beside_the_agents_is_never_typed_into_nor_read(
     shared: LiveService,
 ) -> None:
@@ -183,7 +183,7 @@ async def test_a_text_for_a_worker_that_is_killed_at_that_moment_leaves_the_othe
 # B4
 
 
-@pytest.mark.promise("B4")
+@pytest.mark.promise("B4", "tagged-panes")
 async def test_a_tmux_server_that_vanishes_fails_its_handoffs_by_name_and_the_next_one_works(
     live: LiveService,
 ) -> None:
