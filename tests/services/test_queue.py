@@ -185,7 +185,7 @@ class Agents(RuleBasedStateMachine):
         return sorted(among, key=lambda each: int(each[1:]))[number % len(among)]
 
 
-Agents.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+Agents.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 
 
 class TestAgents(Agents.TestCase):
