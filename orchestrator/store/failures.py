@@ -2,7 +2,7 @@
 
 import sqlite3
 
-from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from orchestrator.domain.errors import ChangeoverError
 
@@ -35,9 +35,9 @@ def is_busy(error: DBAPIError) -> bool:
     return _primary(error.orig) in ("SQLITE_BUSY", "SQLITE_LOCKED")
 
 
-def names_missing_row(error: IntegrityError) -> bool:
-    """Whether a foreign key was violated, as opposed to a unique constraint."""
-    return "FOREIGN KEY" in str(error.orig).upper()
+def names_missing_row(error: Exception) -> bool:
+    """Whether the driver's integrity error is about a foreign key, as opposed to a unique constraint."""
+    return "FOREIGN KEY" in str(error).upper()
 
 
 def _primary(error: BaseException | None) -> str:

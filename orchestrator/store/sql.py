@@ -112,7 +112,7 @@ class _Opened:
         self.writer = Writer(self._writing, token, deliver, wal.watch)
 
     def read(self, work: Callable[[Tx], T]) -> T:
-        with self._reading.connect() as connection:
+        with self._reading.begin() as connection:
             return work(SqlTx(connection, writable=False))
 
     def end(self) -> None:

@@ -1,10 +1,11 @@
 """The statements, built once: building one costs more than running it. All are Core, for any dialect."""
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, Generic, TypeVar
 
 import msgspec
-from sqlalchemy import ColumnElement, Select, bindparam, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Select, bindparam, delete, false, func, insert, or_, select, update
 
 from orchestrator.domain.identity import Principal
 from orchestrator.domain.terminal import DeliveryState, TerminalState
@@ -80,7 +81,7 @@ DELIVERIES_OF = (
     .order_by(DELIVERIES.c.position)
 )
 UNSETTLED_OF = DELIVERIES_OF.where(
-    DELIVERIES.c.state.in_([DeliveryState.QUEUED.value, DeliveryState.TYPING.value])
+    or_(*(DELIVERIES.c.state == state.value for state in (DeliveryState.QUEUED, DeliveryState.TYPING)))
 )
 
 APPEND_EVENT = insert(EVENTS).returning(EVENTS.c.id)
@@ -114,7 +115,7 @@ def select_threads(
     c = THREADS.c
     wanted: list[ColumnElement[bool]] = []
     if statuses is not None:
-        wanted.append(c.status.in_([status.value for status in statuses]))
+        wanted.append(or_(false(), *(c.status == status.value for status in statuses)))
     if sender is not None:
         wanted += [c.sender_kind == sender.kind.value, c.sender_id == sender.id]
     if parent_id is not None:
@@ -129,27 +130,29 @@ def select_threads(
     return select(*THREAD_ROWS.columns).where(*wanted).order_by(c.no.desc())
 
 
-def select_terminals(
-    instance: str | None, living: bool, name: str | None, thread_id: str | None
-) -> Select[Any]:
+@cache
+def select_terminals(instance: bool, living: bool, name: bool, thread_id: bool) -> Select[Any]:
+    """What is true is looked for, by values given when it runs."""
     c = TERMINALS.c
     wanted: list[ColumnElement[bool]] = []
-    if instance is not None:
-        wanted.append(c.instance == instance)
+    if instance:
+        wanted.append(c.instance == bindparam("b_instance"))
     if living:
         wanted.append(c.state != TerminalState.ENDED.value)
-    if name is not None:
-        wanted.append(c.name == name)
-    if thread_id is not None:
-        wanted.append(c.thread_id == thread_id)
-    return select(*TERMINAL_ROWS.columns).where(*wanted).order_by(c.no.desc())
+    if name:
+        wanted.append(c.name == bindparam("b_name"))
+    if thread_id:
+        wanted.append(c.thread_id == bindparam("b_thread_id"))
+    found = select(*TERMINAL_ROWS.columns).where(*wanted).order_by(c.no.desc())
+    return found.limit(bindparam("b_limit"))
 
 
-def select_events(thread_id: str | None, terminal_id: str | None) -> Select[Any]:
+@cache
+def select_events(thread_id: bool, terminal_id: bool) -> Select[Any]:
     c = EVENTS.c
     wanted: list[ColumnElement[bool]] = [c.id > bindparam("b_after")]
-    if thread_id is not None:
-        wanted.append(c.thread_id == thread_id)
-    if terminal_id is not None:
-        wanted.append(c.terminal_id == terminal_id)
+    if thread_id:
+        wanted.append(c.thread_id == bindparam("b_thread_id"))
+    if terminal_id:
+        wanted.append(c.terminal_id == bindparam("b_terminal_id"))
     return select(*EVENT_ROWS.columns).where(*wanted).order_by(c.id).limit(bindparam("b_limit"))

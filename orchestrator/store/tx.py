@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 import msgspec
-from sqlalchemy import Connection, CursorResult, Executable
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy import Connection
+from sqlalchemy.sql.elements import CompilerElement
 
 from orchestrator.domain.errors import NotFound, TerminalNotFound, ThreadNotFound
 from orchestrator.domain.event import Event, NewEvent
@@ -19,6 +19,7 @@ from orchestrator.domain.thread import Message, Status, Thread
 from orchestrator.ports import KeyRecord
 from orchestrator.store import statements as st
 from orchestrator.store.failures import names_missing_row
+from orchestrator.store.prepared import prepared, reader
 from orchestrator.store.rows import EVENT_ROWS, KEY_ROWS, MESSAGE_ROWS, NEW_EVENT_ROWS, Rows
 from orchestrator.store.rules import (
     ReadOnly,
@@ -38,7 +39,9 @@ class SqlTx:
     """`appended` are the events of the work. `stale` says that a version had moved on: run the work again."""
 
     def __init__(self, connection: Connection, *, writable: bool) -> None:
-        self._connection = connection
+        self._dialect = connection.dialect
+        self._integrity_error = connection.dialect.loaded_dbapi.IntegrityError
+        self._cursor = connection.connection.cursor()
         self._writable = writable
         self.appended: list[Event] = []
         self.stale: str | None = None
@@ -74,8 +77,8 @@ class SqlTx:
         del values["sequence_no"]
         values["b_thread_id"] = message.thread_id
         try:
-            number = self._execute(st.APPEND_MESSAGE, values).scalar_one()
-        except IntegrityError as error:
+            number = self._number(st.APPEND_MESSAGE, values)
+        except self._integrity_error as error:
             if names_missing_row(error):
                 raise ThreadNotFound(f"there is no thread {message.thread_id}") from None
             raise
@@ -87,7 +90,7 @@ class SqlTx:
         return self._all(MESSAGE_ROWS, st.MESSAGES_AFTER, values)
 
     def append_event(self, event: NewEvent) -> Event:
-        id_ = self._execute(st.APPEND_EVENT, self._values(NEW_EVENT_ROWS, event)).scalar_one()
+        id_ = self._number(st.APPEND_EVENT, self._values(NEW_EVENT_ROWS, event))
         stored = numbered(event, id_)
         self.appended.append(stored)
         return stored
@@ -101,12 +104,13 @@ class SqlTx:
         limit: int = 1000,
     ) -> list[Event]:
         require_text((thread_id, terminal_id))
-        query = st.select_events(thread_id, terminal_id)
-        return self._all(EVENT_ROWS, query, {"b_after": after, "b_limit": limit})
+        query = st.select_events(thread_id is not None, terminal_id is not None)
+        values = _present(b_thread_id=thread_id, b_terminal_id=terminal_id)
+        return self._all(EVENT_ROWS, query, {**values, "b_after": after, "b_limit": limit})
 
     def purge_events(self, before: datetime) -> int:
         """Only the oldest go, up to the first that is young enough, so that what is left has no holes."""
-        return self._execute(st.PURGE_EVENTS, {"b_before": before}).rowcount
+        return self._change(st.PURGE_EVENTS, {"b_before": before})
 
     # idempotency keys
 
@@ -117,12 +121,12 @@ class SqlTx:
 
     def insert_key(self, record: KeyRecord) -> None:
         try:
-            self._execute(st.INSERT_KEY, self._values(KEY_ROWS, record))
-        except IntegrityError:
+            self._change(st.INSERT_KEY, self._values(KEY_ROWS, record))
+        except self._integrity_error:
             raise taken("idempotency key", record.key) from None
 
     def purge_keys(self, before: datetime) -> int:
-        return self._execute(st.PURGE_KEYS, {"b_before": before}).rowcount
+        return self._change(st.PURGE_KEYS, {"b_before": before})
 
     # terminals and deliveries
 
@@ -145,16 +149,17 @@ class SqlTx:
         limit: int = 1000,
     ) -> list[Terminal]:
         require_text((instance, name, thread_id))
-        query = st.select_terminals(instance, living, name, thread_id)
-        return self._all(st.TERMINAL.rows, query.limit(limit))
+        query = st.select_terminals(instance is not None, living, name is not None, thread_id is not None)
+        values = _present(b_instance=instance, b_name=name, b_thread_id=thread_id)
+        return self._all(st.TERMINAL.rows, query, {**values, "b_limit": limit})
 
     def insert_delivery(self, delivery: Delivery) -> Delivery:
         values = self._values(st.DELIVERY.rows, delivery)
         del values["position"]
         values["b_terminal_id"] = delivery.terminal_id
         try:
-            position = self._execute(st.INSERT_DELIVERY, values).scalar_one()
-        except IntegrityError as error:
+            position = self._number(st.INSERT_DELIVERY, values)
+        except self._integrity_error as error:
             if names_missing_row(error):
                 raise TerminalNotFound(f"there is no terminal {delivery.terminal_id}") from None
             raise taken("delivery", delivery.id) from None
@@ -185,21 +190,21 @@ class SqlTx:
 
     def replace_credential(self, credential: Credential) -> None:
         values = self._values(st.CREDENTIAL.rows, credential)
-        if not self._execute(st.CREDENTIAL.replace, values | {"b_id": credential.id}).rowcount:
+        if not self._change(st.CREDENTIAL.replace, values | {"b_id": credential.id}):
             raise NotFound(f"there is no credential {credential.id}")
 
     # how they are run
 
     def _insert(self, kind: st.Kind[Any], record: msgspec.Struct, id_: str) -> None:
         try:
-            self._execute(kind.insert, self._values(kind.rows, record))
-        except IntegrityError:
+            self._change(kind.insert, self._values(kind.rows, record))
+        except self._integrity_error:
             raise taken(kind.name, id_) from None
 
     def _replace(self, kind: st.Kind[S], old: Any, new: Any) -> None:
         require_successor(old, new)
         marks = {"b_id": old.id, "b_version": old.version}
-        if not self._execute(kind.replace, self._values(kind.rows, new) | marks).rowcount:
+        if not self._change(kind.replace, self._values(kind.rows, new) | marks):
             self.stale = f"the {kind.name} {old.id}"
             raise Stale(self.stale)
 
@@ -207,18 +212,36 @@ class SqlTx:
         require_text(id_)
         return self._one(kind.rows, kind.by_id, {"b_id": id_})
 
-    def _one(self, rows: Rows[S], query: Executable, values: Mapping[str, Any]) -> S | None:
-        row = self._connection.execute(query, values).mappings().one_or_none()
-        return None if row is None else rows.record(row)
+    def _one(self, rows: Rows[S], query: CompilerElement, values: Mapping[str, Any]) -> S | None:
+        return next(iter(self._all(rows, query, values)), None)
 
-    def _all(self, rows: Rows[S], query: Executable, values: Mapping[str, Any] | None = None) -> list[S]:
-        return [rows.record(row) for row in self._connection.execute(query, values).mappings()]
+    def _all(self, rows: Rows[S], query: CompilerElement, values: Mapping[str, Any] | None = None) -> list[S]:
+        self._run(query, values or {})
+        read = reader(rows.columns, self._dialect)
+        # All of it: a statement that is not read to its end would hold the transaction open.
+        return [rows.record(read.row(row)) for row in self._cursor.fetchall()]
 
     def _values(self, rows: Rows[Any], record: msgspec.Struct) -> dict[str, Any]:
         require_storable(record)
         return rows.values(record)
 
-    def _execute(self, statement: Executable, values: Mapping[str, Any]) -> CursorResult[Any]:
+    def _number(self, statement: CompilerElement, values: Mapping[str, Any]) -> int:
+        """Inserts and returns the number that the database gave."""
+        self._change(statement, values)
+        [(number,)] = self._cursor.fetchall()
+        return number
+
+    def _change(self, statement: CompilerElement, values: Mapping[str, Any]) -> int:
+        """How many rows it changed."""
         if not self._writable:
             raise ReadOnly("a work given to read() may not write")
-        return self._connection.execute(statement, values)
+        self._run(statement, values)
+        return self._cursor.rowcount
+
+    def _run(self, statement: CompilerElement, values: Mapping[str, Any]) -> None:
+        found = prepared(statement, self._dialect, tuple(values))
+        self._cursor.execute(found.text, found.bind(values))
+
+
+def _present(**values: object) -> dict[str, object]:
+    return {name: value for name, value in values.items() if value is not None}
