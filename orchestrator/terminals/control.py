@@ -6,6 +6,7 @@ command that `if-shell` inserts, gives a reply block of its own, and an error dr
 so each line is followed by a marker line, and what comes before the marker's reply is the line's.
 """
 
+import re
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -22,19 +23,19 @@ class TmuxRefused(TerminalFailure):
     code = "tmux_refused"
 
 
+_SPECIAL = re.compile(r'[\\"$\x00-\x1f\x7f]')
+
+
 def quote(text: str) -> str:
     """One argument of a control-mode line. Double quotes: a line break inside single quotes hangs tmux."""
-    out: list[str] = []
-    for character in text:
-        if character in '\\"$':
-            out.append("\\" + character)
-        elif character == "\n":
-            out.append("\\n")
-        elif ord(character) < 32 or ord(character) == 127:
-            out.append(f"\\{ord(character):03o}")
-        else:
-            out.append(character)
-    return '"' + "".join(out) + '"'
+    return f'"{_SPECIAL.sub(_escaped, text)}"'
+
+
+def _escaped(found: re.Match[str]) -> str:
+    character = found[0]
+    if character in '\\"$':
+        return "\\" + character
+    return "\\n" if character == "\n" else f"\\{ord(character):03o}"
 
 
 def escape_format(text: str) -> str:
