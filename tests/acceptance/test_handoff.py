@@ -49,3 +49,40 @@ async def test_the_terminal_is_gone_once_its_answer_is_stored(shared: LiveServic
         terminal = await client.terminal(result.terminal_id or "")
     assert terminal.state in ("ended", "running")
     assert result.output == "bye"
+
+
+@pytest.mark.promise("facts")
+@pytest.mark.promise("evidence")
+@pytest.mark.promise("one-record")
+@pytest.mark.promise("identity")
+async def test_the_record_tells_what_happened_how_it_is_known_and_who_did_it(shared: LiveService) -> None:
+    result = await hand_off(shared, "scripted", "@say done")
+    async with shared.client() as client:
+        record = await client.thread(result.handoff_id)
+    assert record.thread_id == result.handoff_id
+    assert [event.type for event in record.events if event.type.startswith("thread.")] == [
+        "thread.created",
+        "thread.accepted",
+        "thread.completed",
+    ]
+    told = {event.type: event for event in record.events}
+    assert told["terminal.ready"].data["source"] == "hook"
+    assert told["delivery.taken"].data["source"] == "hook"
+    assert told["agent.turn_ended"].data["turn"] == told["delivery.taken"].data["turn"]
+    ids = [event.id for event in record.events]
+    assert ids == sorted(ids)
+    assert record.sender == "person:owner"
+    assert record.messages[0].author == "person:owner"
+    assert record.recipient == f"terminal:{result.terminal_id}"
+    assert [(message.sequence_no, message.text) for message in record.messages] == [(1, "@say done")]
+
+
+@pytest.mark.promise("header")
+async def test_a_header_with_the_id_stands_ahead_of_the_task_and_a_shell_gets_none(
+    shared: LiveService,
+) -> None:
+    shared.profile("logging", f'driver: scripted\ncommand: ["--log", "{shared.work}/header.jsonl"]')
+    result = await hand_off(shared, "logging", "/help me")
+    [turn] = (shared.work / "header.jsonl").read_text().splitlines()
+    assert f"[handoff {result.handoff_id}]" in turn
+    assert (await hand_off(shared, "shell", "echo plain")).output == "plain"

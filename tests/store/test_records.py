@@ -16,6 +16,7 @@ from orchestrator.ports import Store, Tx
 pytestmark = pytest.mark.anyio
 
 
+@pytest.mark.promise("messages")
 async def test_twenty_concurrent_writers_number_the_messages_of_a_thread_without_a_gap(
     store: Store, make: Any
 ) -> None:
@@ -192,6 +193,7 @@ async def test_events_are_read_after_an_id_and_by_thread_or_terminal(store: Stor
     assert await store.read(lambda tx: tx.events(terminal_id="w1", after=2)) == [third]
 
 
+@pytest.mark.promise("event-order")
 async def test_purging_events_leaves_no_hole_and_gives_no_id_twice(store: Store, make: Any) -> None:
     def work(tx: Tx) -> None:
         for days in (0, 1, 9, 2, 10):

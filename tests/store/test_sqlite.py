@@ -104,6 +104,7 @@ async def test_whatever_was_acknowledged_survives_a_kill(database: Path) -> None
     ) == [(0,)]
 
 
+@pytest.mark.promise("F1")
 async def test_processes_that_write_to_one_file_never_meet_its_lock_and_lose_nothing(database: Path) -> None:
     writers = [run("share", database, f"p{n}", WRITERS_EACH, SHARING_SECONDS) for n in range(PROCESSES)]
     reader = SqlStore(database)

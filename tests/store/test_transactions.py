@@ -21,6 +21,7 @@ class Undone(Exception):
     pass
 
 
+@pytest.mark.promise("compare-and-swap")
 async def test_of_twenty_sessions_that_accept_at_once_one_wins_and_the_others_are_told(
     store: Store, make: Any
 ) -> None:
@@ -221,6 +222,7 @@ async def test_a_work_given_to_read_cannot_write(store: Store, make: Any) -> Non
     assert await store.read(lambda tx: (tx.threads(), tx.events())) == ([], [])
 
 
+@pytest.mark.promise("event-order")
 async def test_listeners_hear_each_commit_in_order_and_before_the_writers(store: Store, make: Any) -> None:
     heard: list[int] = []
     late: list[int] = []
