@@ -30,6 +30,8 @@ class RunningAgent:
         self.folder = folder
         self.pane: StartedPane | None = None
         self.activity = Activity.STARTING
+        self.question: str | None = None
+        """What it asked last."""
         self.seen: set[str] = set()
         self.reading = anyio.Lock()
         self.submitting = anyio.Lock()
@@ -50,7 +52,7 @@ class RunningAgent:
         elif kind is FactKind.ASKING:
             if self.activity is not Activity.ASKING:
                 self._resume = self.activity
-            self.activity = Activity.ASKING
+            self.activity, self.question = Activity.ASKING, fact.question
         elif kind is FactKind.ANSWERED and self.activity is Activity.ASKING:
             self.activity = self._resume
         elif kind in (FactKind.READY, FactKind.TURN_ENDED, FactKind.TURN_FAILED):

@@ -6,6 +6,7 @@ Only for drivers that ask for it, and only after the pane printed something: an 
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from math import inf
 from typing import Any
 
 import anyio
@@ -17,9 +18,10 @@ from orchestrator.terminals.driver import Look, View
 
 _PAUSES = {Activity.STARTING: 0.05, Activity.ASKING: 0.2, Activity.IDLE: 0.25, Activity.WORKING: 2.0}
 """Seconds between two readings of a screen that goes on changing."""
-_DECLINED_SECONDS = 3.0
-"""How long the prompt stands after a dialog, with no end of the turn told, until the turn counts as ended.
-Claude Code runs no hook when a dialog is left with Esc; else its end hook comes within 0.2 s."""
+_SETTLED_SECONDS = 3.0
+"""How long a screen stands until it counts against a hook: the prompt after a dialog, with no end of the turn
+told, says that the dialog was declined, which Claude Code runs no hook for (else its end hook comes within
+0.2 s); a screen without the dialog that a hook told of says that it was answered before anyone saw it."""
 
 Tell = Callable[..., None]
 
@@ -34,8 +36,11 @@ class ScreenWatch:
         self._look = look
         self._tell = tell
         self._dialog: str | None = None
+        self._answered = False
+        """A dialog of the running turn was answered, in a way that nothing has told yet."""
         self._limited: str | None = None
-        self._prompt_since: float | None = None
+        self._view = View.OTHER
+        self._since = 0.0
 
     async def run(self) -> None:
         agent = self._agent
@@ -43,22 +48,35 @@ class ScreenWatch:
             while agent.end is None:
                 seen = agent.changes
                 self._judge(await self._look(agent))
-                left = _DECLINED_SECONDS if self._prompt_since is not None else None
-                await agent.change(seen, *([left] if left is not None else []))
-                await anyio.sleep(_PAUSES.get(agent.activity, 0.25))
+                left, pause = inf, _PAUSES.get(agent.activity, 0.25)
+                if self._waits_for_more:
+                    left, pause = max(0.0, _SETTLED_SECONDS - self._stood), min(pause, 0.25)
+                await agent.change(seen, left)
+                await anyio.sleep(pause)
+
+    @property
+    def _waits_for_more(self) -> bool:
+        """Whether this screen will mean something by merely standing."""
+        unseen = self._agent.activity is Activity.ASKING and self._dialog is None
+        return unseen or (self._answered and self._view is View.PROMPT)
+
+    @property
+    def _stood(self) -> float:
+        return time.monotonic() - self._since
 
     def _judge(self, look: Look) -> None:
+        if look.view is not self._view:
+            self._view, self._since = look.view, time.monotonic()
         activity = self._agent.activity
         if look.view is View.DIALOG:
             if activity is not Activity.ASKING or (self._dialog and look.question != self._dialog):
                 self._say(FactKind.ASKING, question=look.question)
             self._dialog = look.question or "a dialog"
-            self._prompt_since = None
             return
-        if activity is Activity.ASKING and self._dialog is not None:
+        if activity is Activity.ASKING and (self._dialog is not None or self._stood >= _SETTLED_SECONDS):
             self._dialog = None
             self._say(FactKind.ANSWERED)
-            self._prompt_since = time.monotonic()
+            self._answered = True
         if activity is Activity.STARTING and look.view is View.PROMPT:
             self._say(FactKind.READY)
         self._judge_limit(look)
@@ -70,15 +88,16 @@ class ScreenWatch:
         self._limited = look.limited
 
     def _judge_declined(self, look: Look) -> None:
-        if self._prompt_since is None:
+        if not self._answered or self._agent.activity is Activity.ASKING:
             return
         if self._agent.activity is not Activity.WORKING:
-            self._prompt_since = None
-        elif look.view is not View.PROMPT:
-            self._prompt_since = time.monotonic()
-        elif time.monotonic() - self._prompt_since >= _DECLINED_SECONDS:
-            self._prompt_since = None
-            self._say(FactKind.TURN_FAILED, error="the turn was ended by the answer to its question")
+            self._answered = False
+        elif look.view is View.PROMPT and self._stood >= _SETTLED_SECONDS:
+            self._answered = False
+            asked = self._agent.question or "it is no longer on the screen"
+            self._say(
+                FactKind.TURN_FAILED, error=f"what it asked was declined, which ended its turn: {asked}"
+            )
 
     def _say(self, kind: FactKind, **fields: Any) -> None:
         self._tell(self._agent, kind, **fields)
