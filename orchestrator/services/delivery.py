@@ -30,6 +30,8 @@ class AgentStatus:
         self.activity = "starting"
         self.question: str | None = None
         self.was_ready = False
+        self.questions = 0
+        """How many it has asked so far."""
 
     @property
     def waits_for(self) -> str:
@@ -151,13 +153,14 @@ class Courier:
             return
 
     async def _await_ready(self) -> None:
-        """Waits for the prompt. The start limit does not run while a dialog waits for a person."""
+        """Waits for the prompt. The start limit runs afresh once a person has answered a dialog."""
         while True:
             limit = inf if self._status.was_ready else self._profile.start_timeout
+            waited, asked = self._status.question is not None, self._status.questions
             with anyio.move_on_after(limit):
                 await self._context.terminals.wait_ready(self._terminal_id)
                 return
-            if self._status.question is None:
+            if self._status.question is None and not waited and asked == self._status.questions:
                 raise StartFailed(
                     f"the agent {self._profile.name} was not ready within {limit:g} s",
                     last_lines=await self._screen(),

@@ -171,6 +171,7 @@ class Keeper:
         self.status.activity = _ACTIVITIES.get(fact.kind, self.status.activity)
         if fact.kind is FactKind.ASKING:
             self.status.question = fact.question
+            self.status.questions += 1
         elif fact.kind in _ACTIVITIES:
             self.status.question = None
         if fact.kind is FactKind.READY:
