@@ -12,6 +12,10 @@ from orchestrator.wire import MAX_TIMEOUT
 CALL_SECONDS = MAX_TIMEOUT + 60
 """Longer than the longest wait, so that the answer comes from the service and never from the client."""
 
+_FOLDER = """\
+# (Over HTTP nobody knows in which folder you work: the profiles you use need a working_directory, or the
+# service CHANGEOVER_ENABLE_WORKING_DIRECTORY=true, so that each call can name one.)"""
+
 CLIS = ("claude", "codex", "gemini")
 
 
@@ -40,6 +44,7 @@ def _claude(url: str, token_file: str, command: list[str], home: str | None) -> 
 {_json({"mcpServers": {"changeover": stdio}})}
 
 # Or over HTTP, with the token in the environment of the shell that starts claude:
+{_FOLDER}
 {_export(token_file)}
 {_json({"mcpServers": {"changeover": http}})}
 
@@ -58,6 +63,7 @@ args = {json.dumps(command[1:])}
 {env}tool_timeout_sec = {CALL_SECONDS}
 
 # Or over HTTP, with the token in the environment of the shell that starts codex:
+{_FOLDER}
 # {_export(token_file)}
 [mcp_servers.changeover]
 url = {json.dumps(url)}
@@ -75,6 +81,7 @@ def _gemini(url: str, token_file: str, command: list[str], home: str | None) -> 
 {_json({"mcpServers": {"changeover": stdio}})}
 
 # Or over HTTP, with the token in the environment of the shell that starts gemini:
+{_FOLDER}
 {_export(token_file)}
 {_json({"mcpServers": {"changeover": http}})}
 """

@@ -1,5 +1,6 @@
 """`changeover mcp`: the tools over stdio, and what to paste to connect an agent CLI."""
 
+import os
 import shutil
 import sys
 
@@ -47,10 +48,16 @@ def _print_config(call: Call, cli: str) -> None:
         cli,
         url=settings.url or (known.url if known else f"http://{settings.host}:{settings.port}"),
         token_file=str(settings.agent_token_file),
-        command=[shutil.which("changeover") or sys.argv[0], "mcp"],
+        command=[*_program(), "mcp"],
         home=str(settings.home) if moved else None,
     )
     if call.json:
         call.show({"cli": cli, "config": text})
     else:
         click.echo(text, nl=False)
+
+
+def _program() -> list[str]:
+    """How another program starts this command line, from whatever folder."""
+    found = shutil.which("changeover") or shutil.which(sys.argv[0])
+    return [os.path.abspath(found)] if found else [sys.executable, "-m", "orchestrator.cli"]

@@ -181,4 +181,4 @@ def test_what_to_paste_names_the_command_the_home_and_no_token(alone: Run, tmp_p
     assert "mcp" in said.out
     if cli == "codex":
         stdio = said.out.partition("\n\n")[0]
-        assert tomllib.loads(stdio)["mcp_servers"]["changeover"]["args"] == ["mcp"]
+        assert tomllib.loads(stdio)["mcp_servers"]["changeover"]["args"][-1] == "mcp"
