@@ -5,7 +5,6 @@ that a newer one that behaves otherwise is noticed.
 """
 
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -23,19 +22,13 @@ from orchestrator.ports import AgentSpec, Taken
 from orchestrator.terminals.driver import Look, View
 from orchestrator.terminals.drivers.claude_code import ClaudeCode
 from orchestrator.terminals.tmux_terminals import TmuxTerminals
+from tests.acceptance.claude import call, environment, make_home, script
 from tests.live import eventually
-from tests.model_server.running import ROOT, StandIn
+from tests.model_server.running import StandIn
 from tests.model_server.script import characters, numbered
 
 pytestmark = [pytest.mark.anyio, pytest.mark.cli_agents]
 
-PLACES = (
-    os.environ.get("CHANGEOVER_TEST_NODE_BIN"),
-    str(ROOT / "tests" / "agents" / "node_modules" / ".bin"),
-    str(ROOT / "node_modules" / ".bin"),
-)
-BIN = next((place for place in PLACES if place and (Path(place) / "claude").exists()), None)
-KEY = "sk-ant-not-a-key-000000000000000000001234567890"
 HEADER = "[handoff th_1]"
 SECONDS = 60.0
 
@@ -116,34 +109,16 @@ class Agent:
 @pytest.fixture
 def agent_home(tmp_path: Path) -> tuple[Path, Path]:
     """A home in which the start-up questions were answered, and a folder to work in."""
-    home, work = tmp_path / "home", tmp_path / "work"
-    home.mkdir()
+    work = tmp_path / "work"
     work.mkdir()
-    known = {
-        "hasCompletedOnboarding": True,
-        "theme": "dark",
-        # Asked once of whoever has chosen a permission mode, some 0.1 s after the prompt first shows.
-        "hasSeenAutoDefaultNudge": True,
-        "customApiKeyResponses": {"approved": [KEY[-20:]], "rejected": []},
-        "projects": {str(work): {"hasTrustDialogAccepted": True}},
-    }
-    (home / ".claude.json").write_text(json.dumps(known))
-    return home, work
+    return make_home(tmp_path / "home", work), work
 
 
 @pytest.fixture
 async def agent(tmp_path: Path, agent_home: tuple[Path, Path]) -> AsyncIterator[Agent]:
-    if BIN is None:
-        pytest.skip("Claude Code is not installed: npm ci --prefix tests/agents")
     home, work = agent_home
     with StandIn(tmp_path) as model:
-        environ = {
-            "PATH": f"{BIN}:{os.environ['PATH']}",
-            "HOME": str(home),
-            "ANTHROPIC_BASE_URL": model.url,
-            "ANTHROPIC_API_KEY": KEY,
-            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-        }
+        environ = environment(home, model.url)
         terminals = TmuxTerminals(tmp_path / "service", {"claude_code": ClaudeCode()}, environ)
         async with terminals.running():
             agent = Agent(terminals, model, home, work)
@@ -174,16 +149,6 @@ def tools(tmp_path: Path) -> Iterator[tuple[str, Path]]:
 def _answers(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def call(tool: str, arguments: dict[str, Any]) -> str:
-    """A task whose model calls this tool."""
-    return f"TOOL={tool}:{json.dumps(arguments)}"
-
-
-def script(*replies: list[dict[str, Any]]) -> str:
-    """A task whose model replies with these blocks, one list a reply."""
-    return f"SCRIPT={json.dumps([{'blocks': blocks} for blocks in replies])}"
 
 
 async def test_a_task_goes_in_word_for_word_and_the_answer_comes_out_exactly(agent: Agent) -> None:
