@@ -78,7 +78,7 @@ async def test_the_record_tells_what_happened_how_it_is_known_and_who_did_it(sha
 
 
 @pytest.mark.promise("header")
-async def test_a_header_with_the_id_stands_ahead_of_the_task_and_a_shell_gets_none(
+async def test_a_header_with_the_id_stands_ahead_of_a_task_and_a_shell_gets_none(
     shared: LiveService,
 ) -> None:
     shared.profile("logging", f'driver: scripted\ncommand: ["--log", "{shared.work}/header.jsonl"]')
