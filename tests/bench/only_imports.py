@@ -22,8 +22,8 @@ def modules(log: str) -> list[str]:
 
 
 async def sleep(names: list[str]) -> None:
-    missing = [name for name in names if name not in sys.modules]
-    print(f"imported {len(names) - len(missing)} of {len(names)}; not {' '.join(missing)}", flush=True)
+    missing = {name for name in names if name not in sys.modules}
+    print(f"imports {len(names) - len(missing)} modules; {len(missing)} are not installed", flush=True)
     await anyio.sleep_forever()
 
 
