@@ -51,6 +51,8 @@ class AgentFact(msgspec.Struct, frozen=True, kw_only=True):
     turn: str | None = None
     text: str | None = None
     text_sha256: str | None = None
+    late: bool = False
+    """SUBMITTED: it is the text whose delivery was given up as uncertain."""
     answer: str | None = None
     background: int = 0
     question: str | None = None

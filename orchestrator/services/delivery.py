@@ -11,6 +11,7 @@ from typing import Any
 import anyio
 import msgspec
 
+from orchestrator.domain.agent import AgentFact
 from orchestrator.domain.errors import ChangeoverError, StartFailed, TerminalBusy, TerminalFailure, Uncertain
 from orchestrator.domain.event import EventType
 from orchestrator.domain.profile import Profile
@@ -196,6 +197,14 @@ class Courier:
                 accept_for_terminal(tx, self._context, delivery.thread_id, self._terminal_id)
 
         await self._context.store.write(work)
+
+    async def taken_late(self, fact: AgentFact) -> None:
+        """The agent submitted, perhaps by a person's Enter, the text that was given up as uncertain."""
+        await self.settled()
+        deliveries = await self._context.store.read(lambda tx: tx.deliveries(self._terminal_id))
+        doubtful = [each for each in deliveries if each.state is DeliveryState.UNCERTAIN]
+        if doubtful:
+            await self._taken(doubtful[-1], Taken(turn=fact.turn, source=fact.source, enters=0))
 
     async def _undelivered(self, delivery: Delivery, error: TerminalFailure) -> None:
         uncertain = isinstance(error, Uncertain)

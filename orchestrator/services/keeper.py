@@ -181,6 +181,8 @@ class Keeper:
             if await self._turns.ended(fact, self._event_of(fact)):
                 self._courier.poke()
             return
+        if fact.late:
+            await self._courier.taken_late(fact)
         event = self._event_of(fact)
         if event is not None:
             await self._context.store.write(lambda tx: tx.append_event(event))

@@ -36,6 +36,8 @@ class RunningAgent:
         self.reading = anyio.Lock()
         self.submitting = anyio.Lock()
         self.submitted: list[AgentFact] = []
+        self.doubtful: str | None = None
+        """A typed text of which nobody knows whether it went in."""
         self.end: AgentFact | None = None
         self.gone = anyio.Event()
         self._resume = Activity.WORKING

@@ -15,6 +15,7 @@ from typing import Any
 
 import anyio
 import anyio.to_thread
+import msgspec
 from anyio.abc import TaskGroup
 
 from orchestrator.domain.agent import AgentFact, FactKind, Source
@@ -31,6 +32,7 @@ from orchestrator.terminals.exits import exit_status
 from orchestrator.terminals.process import gone
 from orchestrator.terminals.programs import find_programs
 from orchestrator.terminals.spool import SWEEP_SECONDS, Pokes, TerminalFolder
+from orchestrator.terminals.text import sound
 from orchestrator.terminals.tmux import COLUMNS, ROWS, SESSION, TAG, FoundPane, TmuxServer
 from orchestrator.terminals.typing import Typist
 from orchestrator.terminals.watching import ScreenWatch
@@ -149,7 +151,8 @@ class TmuxTerminals:
         agent = self._agents.get(terminal_id)
         if agent is None:
             return None
-        return await anyio.to_thread.run_sync(agent.driver.partial, agent.folder.path)
+        so_far = await anyio.to_thread.run_sync(agent.driver.partial, agent.folder.path)
+        return sound(so_far) if so_far is not None else None
 
     def attach_command(self, terminal_id: str) -> list[str]:
         return self._server.attach_argv(terminal_id)
@@ -374,6 +377,10 @@ class TmuxTerminals:
         self._tell(agent, FactKind.LOST, Source.PROCESS, reason="the tmux server is gone")
 
     def _apply(self, agent: RunningAgent, fact: AgentFact) -> None:
+        doubtful = agent.doubtful
+        if fact.kind is FactKind.SUBMITTED and doubtful is not None and agent.driver.took(fact, doubtful):
+            agent.doubtful = None
+            fact = msgspec.structs.replace(fact, late=True)
         self._listener(fact)
         agent.apply(fact)
 

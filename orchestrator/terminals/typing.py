@@ -51,17 +51,25 @@ class Typist:
     async def submit(self, agent: RunningAgent, text: str, header: str | None) -> Taken:
         """The contract is that of `Terminals.submit`."""
         async with agent.submitting:
-            rules = agent.driver.typing
             await self._require_prompt(agent)
             typed = await anyio.to_thread.run_sync(_composed, agent, text, header)
             agent.submitted.clear()
-            await self._paste(agent)
-            begun = time.monotonic()
-            if rules.sees_paste:
-                await self._see_draft(agent)
-            # An agent that was slow to show the text will be as slow to react to Enter.
-            again = max(rules.enter_again, 2 * (time.monotonic() - begun))
-            return await self._enter(agent, typed, rules.enter_delay, again)
+            agent.doubtful = None
+            try:
+                return await self._submit(agent, typed)
+            except Uncertain:
+                agent.doubtful = typed
+                raise
+
+    async def _submit(self, agent: RunningAgent, typed: str) -> Taken:
+        rules = agent.driver.typing
+        await self._paste(agent)
+        begun = time.monotonic()
+        if rules.sees_paste:
+            await self._see_draft(agent)
+        # An agent that was slow to show the text will be as slow to react to Enter.
+        again = max(rules.enter_again, 2 * (time.monotonic() - begun))
+        return await self._enter(agent, typed, rules.enter_delay, again)
 
     async def resume(
         self, agent: RunningAgent, text: str, header: str | None, earlier: Collection[str]

@@ -12,7 +12,7 @@ from orchestrator.domain.errors import InvalidParams, TooLarge
 from orchestrator.wire import MAX_MESSAGE_BYTES
 from tests.cases.recording import FRAME, desk
 from tests.cases.scripted import ScriptedProfile, settled, terminal_of
-from tests.live import LiveService, hand_off
+from tests.live import LiveService, hand_off, in_phase
 from tests.terminals.pty_program import PtyProgram
 
 pytestmark = pytest.mark.anyio
@@ -333,3 +333,23 @@ async def test_a_handoff_s_task_and_messages_to_its_terminal_do_not_mix(shared: 
         # The service's own reminders to report are turns of their own among them.
         assert sorted(text for text in in_order if not text.startswith("[changeover]")) == texts
         assert list(turns)[: len(sent)] == [each.turn for each in sent]
+
+
+# Late
+
+
+@pytest.mark.promise("submit-proof")
+async def test_a_text_given_up_as_uncertain_is_recognised_when_it_is_submitted_after_all(
+    shared: LiveService,
+) -> None:
+    profile = ScriptedProfile(shared, "--react-late-ms", "15500")
+    async with shared.client() as client:
+        started = await client.start_handoff(shared.request(profile.name, "@say at last"))
+        now = await in_phase(client, started.handoff_id, "uncertain")
+        assert (now.status, now.terminal_id is not None) == ("pending", True)
+        # A person finds the text in the composer and presses Enter.
+        shared.tmux("send-keys", "-t", f"=changeover:={now.terminal_id}", "Enter")
+        waited = await client.wait_until([started.handoff_id], "all", 60)
+    result = waited.handoffs[0]
+    assert (result.outcome, result.output) == ("succeeded", "at last")
+    assert profile.texts() == ["@say at last"]
