@@ -1,6 +1,8 @@
 # Thin names over the commands below; each sets up .venv by itself.
 .PHONY: setup demo test check bench lock
 BIN := .venv/bin
+# The tests mostly wait for processes of their own.
+WORKERS := 3
 
 setup:
 	@.ci/setup
@@ -11,7 +13,7 @@ demo: setup
 
 # All that needs Python and tmux.
 test: setup
-	@$(BIN)/pytest -m "not cli_agents and not bench"
+	@$(BIN)/pytest -n $(WORKERS) --dist loadfile -m "not cli_agents and not bench"
 	@echo "Left to 'make check': tests with real agent CLIs (cli_agents), formatting, lint, types, imports."
 
 # Every gate: `make test`, and what it leaves out.
@@ -21,7 +23,7 @@ check: setup
 	@$(BIN)/pyright
 	@$(BIN)/lint-imports --no-logo
 	@$(MAKE) --no-print-directory test
-	@$(BIN)/pytest -m "cli_agents and not bench"
+	@$(BIN)/pytest -n $(WORKERS) --dist loadfile -m "cli_agents and not bench"
 
 # Measures, prints ratios, and writes .bench/latest.json.
 bench: setup
