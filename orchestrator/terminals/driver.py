@@ -15,6 +15,7 @@ import msgspec
 
 from orchestrator.domain.agent import AgentFact
 from orchestrator.ports import AgentSpec
+from orchestrator.terminals.text import json_object
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,8 +83,8 @@ class SpoolEntry(msgspec.Struct, frozen=True, kw_only=True):
         raw = path.read_bytes()
         payload: dict[str, Any]
         try:
-            payload = msgspec.json.decode(raw, type=dict[str, Any])
-        except (msgspec.DecodeError, ValueError):
+            payload = json_object(raw)
+        except ValueError:
             payload = {"raw": raw.decode("utf-8", "replace")}
         at = datetime.fromtimestamp(nanoseconds / 1e9, UTC)
         return cls(id=path.name, event=event, at=at, payload=payload)

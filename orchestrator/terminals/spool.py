@@ -15,6 +15,7 @@ import msgspec
 
 from orchestrator.domain.agent import AgentFact
 from orchestrator.terminals.driver import Driver, SpoolEntry
+from orchestrator.terminals.text import sound_fact
 
 log = logging.getLogger("changeover.terminals")
 
@@ -49,7 +50,7 @@ class TerminalFolder:
         """What one entry tells; what cannot be read tells nothing, and hides nothing that comes after."""
         try:
             entry = SpoolEntry.read(self.spool / name)
-            found = driver.interpret(terminal_id, entry, self.path)
+            found = [sound_fact(fact) for fact in driver.interpret(terminal_id, entry, self.path)]
         except Exception:
             log.exception("the spool entry %s of %s cannot be read", name, terminal_id)
             return []

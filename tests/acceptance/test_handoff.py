@@ -43,6 +43,17 @@ async def test_a_shell_answers_with_exact_output_and_exit_status(shared: LiveSer
     assert (failed.outcome, failed.output, failed.exit_status) == ("failed", "oops", 3)
 
 
+async def test_bytes_that_no_text_can_hold_cost_a_character_and_not_the_answer(shared: LiveService) -> None:
+    odd = shared.work / "odd.bin"
+    odd.write_bytes(b"a\0b\xff\xed\xa0\x80c \x1b[31m")
+    scripted = await hand_off(shared, "scripted", f"@file {odd}")
+    assert (scripted.outcome, scripted.output) == ("succeeded", "a�b����c \x1b[31m")
+    shell = await hand_off(shared, "shell", f"cat {odd}")
+    assert (shell.outcome, shell.output) == ("succeeded", "a�b����c \x1b[31m")
+    failed = await hand_off(shared, "scripted", f"@file {odd}\n@wait 0.3\n@exit 3")
+    assert (failed.outcome, failed.output) == ("failed", "a�b����c \x1b[31m")
+
+
 async def test_the_terminal_is_gone_once_its_answer_is_stored(shared: LiveService) -> None:
     result = await hand_off(shared, "scripted", "bye")
     async with shared.client() as client:

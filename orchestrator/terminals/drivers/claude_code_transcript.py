@@ -11,6 +11,8 @@ from pathlib import Path
 
 import msgspec
 
+from orchestrator.terminals.text import json_object
+
 NOTIFICATION = "<task-notification>"
 TOOL_USE_ID = re.compile(r"<tool-use-id>([^<\s]+)</tool-use-id>")
 FIRST_TAIL = 1 << 20
@@ -143,9 +145,16 @@ def _entries(raw: bytes) -> Iterator[Entry]:
     """The lines that can be read; the last one may still be half written."""
     for line in raw.split(b"\n"):
         try:
-            yield _DECODER.decode(line)
-        except msgspec.DecodeError:
+            yield _entry(line)
+        except ValueError:
             continue
+
+
+def _entry(line: bytes) -> Entry:
+    try:
+        return _DECODER.decode(line)
+    except ValueError:
+        return msgspec.convert(json_object(line), Entry)
 
 
 def _since(path: Path, turn: str) -> list[Entry]:
