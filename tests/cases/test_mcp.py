@@ -192,6 +192,25 @@ async def test_a_dropped_caller_finds_its_work_and_its_retry_joins_it(live: Live
     await reached(lambda: _at_most(process, before), "all connections are closed", 30)
 
 
+@both_eras_of_stdio
+@pytest.mark.promise("D3", "rejoin", "job-outlives-call")
+async def test_the_retry_of_a_caller_whose_server_was_killed_joins_the_job(
+    shared: LiveService, way: Way
+) -> None:
+    worker(shared)
+    given, meta = working("@wait 2\n@say once"), {"claudecode/toolUseId": f"toolu_killed_{way[1]}"}
+    async with connected(shared, way) as tools:
+        assert isinstance(tools, Stdio)
+        await tools.start("tools/call", call("handoff", given, way[1], meta | {"progressToken": 1}))
+        await tools.until(lambda: tools.progress(1))
+        handoff_id = id_in(tools.progress(1)[0]["message"])
+        tools.process.kill()
+        await tools.process.wait()
+    async with connected(shared, way) as tools:
+        again = await tools.tool("handoff", given, meta)
+    assert (texts(again)[0], facts(again)["handoff_id"]) == ("once", handoff_id)
+
+
 async def _idle(service: LiveService) -> bool:
     return not service.agent_windows()
 
