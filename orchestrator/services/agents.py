@@ -153,6 +153,9 @@ class Agents:
         check_size(request.text)
         check_visible(request.text)
         terminal = await self._find(id_or_name, living=True)
+        keeper = self._fleet.keeper(terminal.id)
+        if keeper is not None and keeper.status.activity == "ended":
+            raise _ended(terminal.id)
         delivery = Delivery(
             id=self._context.ids.new("dlv"),
             terminal_id=terminal.id,
@@ -163,6 +166,9 @@ class Agents:
         use = KeyUse.of(caller, "send", key, [terminal.id, request])
 
         def effect(tx: Tx) -> DeliveryView:
+            now = tx.terminal(terminal.id)
+            if now is None or now.state is TerminalState.ENDED:
+                raise _ended(terminal.id)
             return delivery_view(tx.insert_delivery(delivery))
 
         async def queue() -> DeliveryView:
@@ -263,3 +269,9 @@ def _check_name(name: str) -> None:
             f" does not begin with {TERMINAL_PREFIX}",
             path="name",
         )
+
+
+def _ended(terminal_id: str) -> TerminalNotFound:
+    return TerminalNotFound(
+        f"the terminal {terminal_id} has ended: nothing can be sent to it", terminal_id=terminal_id
+    )

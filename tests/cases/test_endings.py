@@ -128,8 +128,8 @@ async def test_after_a_death_no_shell_runs_what_is_sent_next(shared: LiveService
         await activity(client, agent.terminal_id, "ended")
         with pytest.raises(TerminalNotFound):
             await client.send_text(agent.terminal_id, f"touch {ran}")
-        assert (await current(client, waiting)).state == "failed"
-        ended = await client.terminal(agent.terminal_id)
+        assert (await settled(client, waiting)).state == "failed"
+        ended = await seen(lambda: client.terminal(agent.terminal_id), lambda view: view.state == "ended")
         assert (ended.activity, (ended.exit or {}).get("signal")) == ("ended", "SIGKILL")
     assert agent.terminal_id not in shared.agent_windows()
     assert not ran.exists()
