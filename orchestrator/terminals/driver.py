@@ -1,7 +1,7 @@
 """The driver port: what `terminals/` must know of one agent CLI, and nothing else knows.
 
 A driver is stateless: it prepares a start, and it reads what the CLI leaves behind (spool entries written by
-hooks, screens). It never types, never forks and never waits; `terminals/` does that by the driver's rules.
+hooks, screens). It never types and never forks; `terminals/` does that by the driver's rules.
 A new CLI is one module in `drivers/` and recorded screens for its tests.
 """
 
@@ -135,7 +135,10 @@ class Driver(Protocol):
         ...
 
     def interpret(self, terminal_id: str, entry: SpoolEntry, folder: Path) -> list[AgentFact]:
-        """The facts one spool entry tells, oldest first; an event without meaning gives none."""
+        """The facts one spool entry tells, oldest first; an event without meaning gives none.
+
+        Called in a worker thread: it may wait a moment for a file of the CLI that lags behind its hook.
+        """
         ...
 
     def took(self, fact: AgentFact, typed: str) -> bool:

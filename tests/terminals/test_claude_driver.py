@@ -1,6 +1,7 @@
 """The Claude Code driver without Claude Code: what it writes for a start, what hooks and transcripts tell."""
 
 import json
+import threading
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -38,8 +39,8 @@ def written(launch: Launch, name: str) -> Any:
     return json.loads(Path(path).read_text())
 
 
-def facts(folder: Path, event: str, **payload: Any) -> list[AgentFact]:
-    entry = SpoolEntry(id="1-1.x", event=event, at=AT, payload=payload)
+def facts(folder: Path, event: str, at: datetime = AT, **payload: Any) -> list[AgentFact]:
+    entry = SpoolEntry(id="1-1.x", event=event, at=at, payload=payload)
     return DRIVER.interpret("term_1", entry, folder)
 
 
@@ -264,6 +265,18 @@ def test_while_the_transcript_is_behind_the_hook_is_believed(transcript: Transcr
     transcript.prompt("q")
     ended = transcript.stop("q", "new answer")
     assert (ended.answer, ended.source) == ("new answer", Source.HOOK)
+
+
+def test_a_turn_that_has_just_ended_is_waited_for_in_the_transcript(transcript: Transcript) -> None:
+    """The file lags behind the hook, whose text has lost its blanks, or may be that of an earlier turn."""
+    transcript.prompt("p")
+    transcript.says("  again\n", "msg_1")
+    transcript.prompt("q")
+    late = threading.Timer(0.2, transcript.says, ["  again\n", "msg_2"])
+    late.start()
+    ended = transcript.stop("q", "again", at=datetime.now(UTC))
+    late.join()
+    assert (ended.answer, ended.source) == ("  again\n", Source.TRANSCRIPT)
 
 
 def test_without_a_transcript_the_hook_is_believed(tmp_path: Path) -> None:

@@ -28,7 +28,8 @@ SERVER = "changeover"
 
 _SPOOL = Path(__file__).parent.parent / "hooks" / "spool.sh"
 _SETTLE = 0.15
-"""Seconds from the Stop hook until the transcript holds the turn's last message: at most 0.12 measured."""
+"""Seconds from the Stop hook until the transcript holds the turn's last message: at most 0.12 measured on an
+idle machine, more on a busy one (`claude_code_hooks` looks again then)."""
 _HOLD = 0.5
 """Seconds the first prompt is held back: our tools are there 0.05 to 0.45 s after SessionStart, and a first
 request that goes out before has none of them. MCP_CONNECTION_NONBLOCKING=0 changes that for `-p` only."""
@@ -117,7 +118,7 @@ class ClaudeCode:
         return f"{typed}\n" if typed.endswith("\\") else typed
 
     def interpret(self, terminal_id: str, entry: SpoolEntry, folder: Path) -> list[AgentFact]:
-        said = hooks.fields(entry.event, entry.payload)
+        said = hooks.fields(entry.event, entry.payload, entry.at)
         if said is None:
             return []
         known: dict[str, Any] = {"source": Source.HOOK, **said}

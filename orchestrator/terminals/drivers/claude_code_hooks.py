@@ -6,7 +6,9 @@ dialog, which ends the turn as well.
 
 import hashlib
 import json
+import time
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,10 @@ from orchestrator.domain.agent import FactKind, Source
 from orchestrator.terminals.drivers import claude_code_transcript as transcript
 
 Fields = dict[str, Any]
+
+CATCH_UP_SECONDS = 2.0
+"""How long after a turn's end its transcript is waited for: on a busy machine it may lag behind the hook."""
+_LOOK_AGAIN_SECONDS = 0.02
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,8 +54,11 @@ def read(payload: Mapping[str, Any]) -> Event | None:
         return None
 
 
-def fields(name: str, payload: Mapping[str, Any]) -> Fields | None:
-    """What the event `name` says, as fields of a fact; None if it says nothing."""
+def fields(name: str, payload: Mapping[str, Any], at: datetime) -> Fields | None:
+    """What the event `name` of that time says, as fields of a fact; None if it says nothing.
+
+    Only the end of a turn that has just ended may take a moment, until the transcript holds its last message.
+    """
     event = read(payload)
     if event is None:
         return None
@@ -63,7 +72,7 @@ def fields(name: str, payload: Mapping[str, Any]) -> Fields | None:
     if name == "UserPromptSubmit":
         return _submitted(event)
     if name == "Stop":
-        return _ended(event)
+        return _ended(event, at)
     return _failed(event) if name == "StopFailure" else None
 
 
@@ -96,9 +105,14 @@ def _asking(event: Event) -> Fields:
     }
 
 
-def _ended(event: Event) -> Fields:
+def _ended(event: Event, at: datetime) -> Fields:
     answer, source = event.last_assistant_message, Source.HOOK
     said = _said(event)
+    age = max(0.0, (datetime.now(UTC) - at).total_seconds())
+    deadline = time.monotonic() + CATCH_UP_SECONDS - age
+    while event.transcript and not _holds_end(said, answer) and time.monotonic() < deadline:
+        time.sleep(_LOOK_AGAIN_SECONDS)
+        said = _said(event)
     if said is not None and _belongs(said, answer):
         answer, source = said.final, Source.TRANSCRIPT
     tasks = event.background_tasks
@@ -110,6 +124,11 @@ def _ended(event: Event) -> Fields:
         "background": len(tasks),
         "evidence": {"background": tasks} if tasks else {},
     }
+
+
+def _holds_end(said: transcript.Said | None, last: str | None) -> bool:
+    """Whether the transcript certainly holds the message that the turn ended with."""
+    return said is not None and (not last or (bool(said.final) and said.final.strip().endswith(last)))
 
 
 def _belongs(said: transcript.Said, last: str | None) -> bool:
