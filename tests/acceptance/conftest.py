@@ -1,4 +1,4 @@
-"""A service that drives the real Claude Code, for the tests of one module."""
+"""One service that drives the real Claude Code, for all tests that leave no trace in each other's way."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from tests.acceptance.claude import ClaudeService
 from tests.model_server.running import StandIn
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def claude(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClaudeService]:
     folder = tmp_path_factory.mktemp("claude")
     with StandIn(folder) as model, ClaudeService(folder, model) as live:

@@ -41,6 +41,19 @@ async def once(claude: ClaudeService, result: HandoffResult) -> bool:
     return len(typed) == len(claude.requests(result.handoff_id)) == 1
 
 
+async def at_once(claude: ClaudeService, profile: str, messages: list[str]) -> list[HandoffResult]:
+    """Handoffs side by side, their results in the order of the messages."""
+    found: dict[str, HandoffResult] = {}
+
+    async def give(message: str) -> None:
+        found[message] = await hand_off(claude, profile, message)
+
+    async with anyio.create_task_group() as tasks:
+        for message in messages:
+            tasks.start_soon(give, message)
+    return [found[message] for message in messages]
+
+
 @pytest.mark.promise("exact-output")
 @pytest.mark.promise("word-for-word")
 @pytest.mark.promise("header")
@@ -68,47 +81,29 @@ async def test_prompt_model_and_tools_of_the_profile_reach_the_model(claude: Cla
 
 
 @pytest.mark.promise("header")
-@pytest.mark.parametrize("message", ["/clear SAY=as said", "!touch ran SAY=as said"])
-async def test_a_task_is_never_a_command(claude: ClaudeService, message: str) -> None:
-    result = await hand_off(claude, "developer", message)
-    assert result.output == "as said"
-    assert claude.requests(result.handoff_id)[0]["user"].endswith(message)
+async def test_a_task_is_never_a_command(claude: ClaudeService) -> None:
+    messages = ["/clear SAY=as said", "!touch ran SAY=as said"]
+    for message, result in zip(messages, await at_once(claude, "developer", messages), strict=True):
+        assert result.output == "as said"
+        assert claude.requests(result.handoff_id)[0]["user"].endswith(message)
     assert not (claude.work / "ran").exists()
 
 
 async def test_a_long_task_and_long_answers_are_whole(claude: ClaudeService) -> None:
     task = "".join(f"{number:07d} zeile ✓\n" for number in range(6_000))
     assert len(task.encode()) > 100_000
-    found: dict[str, HandoffResult] = {}
-
-    async def give(message: str) -> None:
-        found[message] = await hand_off(claude, "developer", message)
-
-    async with anyio.create_task_group() as tasks:
-        for message in (task + "LINES=12000", "CHARS=100000"):
-            tasks.start_soon(give, message)
-    lines = found[task + "LINES=12000"]
+    lines, chars = await at_once(claude, "developer", [f"{task}LINES=12000", "CHARS=100000"])
     assert claude.requests(lines.handoff_id)[0]["user"].endswith(f"]\n{task}LINES=12000")
     assert lines.output == numbered(12_000)
-    assert found["CHARS=100000"].output == characters(100_000)
+    assert chars.output == characters(100_000)
 
 
 async def test_an_error_of_the_model_is_a_failure_that_says_so(claude: ClaudeService) -> None:
     claude.profile("impatient", "env: [CLAUDE_CODE_MAX_RETRIES]")
     said = {401: "401", 403: "403", 413: "too large", 429: "429", 500: "500", 529: "529"}
-    found: dict[int, HandoffResult] = {}
-
-    async def give(status: int) -> None:
-        # Longer than Claude Code is willing to wait: that is an error too.
-        wait = " RETRY_AFTER=7200" if status == 429 else ""
-        found[status] = await hand_off(claude, "impatient", f"HTTP={status}{wait}")
-
-    for pair in ((401, 403), (413, 429), (500, 529)):
-        async with anyio.create_task_group() as tasks:
-            for status in pair:
-                tasks.start_soon(give, status)
-    for status, words in said.items():
-        result = found[status]
+    # A wait longer than Claude Code is willing to make is an error too.
+    tasks = [f"HTTP={status}{' RETRY_AFTER=7200' if status == 429 else ''}" for status in said]
+    for words, result in zip(said.values(), await at_once(claude, "impatient", tasks), strict=True):
         assert (result.status, result.outcome) == ("completed", "failed")
         assert result.error is not None
         assert result.error.code == "agent_failed"
@@ -151,7 +146,7 @@ async def test_a_claude_that_is_killed_is_a_failure_at_once(claude: ClaudeServic
 @pytest.mark.promise("adoption")
 async def test_a_service_that_is_killed_finds_its_claude_again(claude: ClaudeService) -> None:
     async with claude.client() as client:
-        started = await client.start_handoff(claude.request("developer", "WAIT=3 SAY=still here"))
+        started = await client.start_handoff(claude.request("developer", "WAIT=2 SAY=still here"))
         await asked(claude, started.handoff_id)
         await in_phase(client, started.handoff_id, "working")
     claude.kill()
@@ -167,7 +162,7 @@ async def test_a_service_that_is_killed_finds_its_claude_again(claude: ClaudeSer
 @pytest.mark.promise("spool")
 async def test_an_answer_given_while_no_service_runs_is_found(claude: ClaudeService) -> None:
     async with claude.client() as client:
-        started = await client.start_handoff(claude.request("developer", "WAIT=2 SAY=nobody listens"))
+        started = await client.start_handoff(claude.request("developer", "WAIT=1 SAY=nobody listens"))
         await asked(claude, started.handoff_id)
         working = await in_phase(client, started.handoff_id, "working")
     claude.kill()

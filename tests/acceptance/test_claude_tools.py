@@ -38,7 +38,7 @@ async def children(claude: ClaudeService, handoff_id: str) -> list[ThreadView]:
 
 @pytest.mark.promise("handoff-tool")
 async def test_the_delegates_answer_is_in_the_tools_result(claude: ClaudeService) -> None:
-    message = "@wait 1\n@say from the delegate"
+    message = "@wait 0.5\n@say from the delegate"
     task = tool("handoff", agent_profile="scripted", message=message) + "\nSAY=handed on"
     result = await hand_off(claude, "developer", task)
     assert (result.outcome, result.output) == ("succeeded", "handed on")
@@ -89,7 +89,7 @@ async def test_work_that_was_assigned_is_collected(claude: ClaudeService) -> Non
 
 async def test_a_turn_that_ends_with_work_still_out_is_taken_up_again(claude: ClaudeService) -> None:
     """The agent says it is done too early: it is told when its delegate has ended, and ends then."""
-    task = tool("assign", agent_profile="scripted", message="@wait 2\n@say late") + "\nSAY=done too early"
+    task = tool("assign", agent_profile="scripted", message="@wait 1\n@say late") + "\nSAY=done too early"
     result = await hand_off(claude, "developer", task)
     assert result.outcome == "succeeded"
     [child] = await children(claude, result.handoff_id)
