@@ -241,6 +241,7 @@ class Client:
         except httpx2.ConnectError as error:
             raise self._unavailable(f"no service answers at {self.url} ({error})") from error
         except httpx2.HTTPError as error:
+            self._heard = True  # there was a connection: the service may come back
             reason = str(error) or type(error).__name__
             raise self._unavailable(f"the connection to {self.url} was lost ({reason})") from error
         if response.is_success:

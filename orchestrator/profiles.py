@@ -179,6 +179,8 @@ def _read(path: Path, drivers: Collection[str] | None) -> tuple[Profile | None, 
 
 def _text(path: Path) -> str | Problem:
     try:
+        if path.exists() and not path.is_file():
+            return Problem(1, "This is no regular file.")
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
     except OSError as error:

@@ -7,16 +7,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+import anyio
 import click
 
 from orchestrator import wire
 from orchestrator.cli import results
 from orchestrator.cli.call import Call, remote
 from orchestrator.cli.printing import note, table, write
-from orchestrator.domain.errors import Refused
+from orchestrator.domain.errors import Refused, StartFailed
 
 if TYPE_CHECKING:
     from orchestrator.client import Client
+
+_LOOK_SECONDS = 0.05
 
 
 @click.command()
@@ -64,6 +67,20 @@ def _age(since: datetime) -> str:
     return f"{seconds} s"
 
 
+async def _started(client: "Client", terminal: wire.TerminalView) -> wire.TerminalView:
+    """The agent once it is at its prompt or asks something. Raises `StartFailed` if it ended instead."""
+    while terminal.activity == "starting" and terminal.state != "ended":
+        await anyio.sleep(_LOOK_SECONDS)
+        terminal = await client.terminal(terminal.terminal_id)
+    if terminal.state == "ended" or terminal.activity == "ended":
+        ending = terminal.exit or {}
+        raise StartFailed(
+            f"the agent did not start: {ending.get('reason', 'it ended')}",
+            last_lines=ending.get("last_lines"),
+        )
+    return terminal
+
+
 @click.command()
 @click.argument("agent_profile", metavar="PROFILE")
 @click.option("--name", help="A name of its own, by which other commands know it.")
@@ -93,7 +110,7 @@ def start(
     )
 
     async def act(client: "Client") -> wire.TerminalView:
-        return await client.start_agent(request)
+        return await _started(client, await client.start_agent(request))
 
     if then_attach and not call.json:
         _need_terminal()

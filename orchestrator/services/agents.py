@@ -141,7 +141,8 @@ class Agents:
             raise InvalidParams(f"lines {lines} is out of range: 0 to {MAX_SCREEN_LINES}", path="lines")
         terminal = await self._find(id_or_name)
         if terminal.state is TerminalState.ENDED:
-            text = (terminal.exit or {}).get("last_lines") or ""
+            ending = terminal.exit or {}
+            text = ending.get("last_lines") or f"[ended: {ending.get('reason', 'unknown')}]"
         else:
             text = await self._context.terminals.screen(terminal.id, lines=lines, colours=colours)
         return ScreenView(terminal_id=terminal.id, text=text)

@@ -108,6 +108,7 @@ class Fleet:
         """Starts a long-lived agent whose row is stored."""
         self._queue.occupy(terminal.id, str(terminal.by))
         keeper = Keeper(self._context, terminal, profile, token)
+        self._keepers[keeper.id] = keeper
         self._tasks.start_soon(self._keep, keeper, terminal.id, keeper.run)
         return keeper
 

@@ -16,7 +16,7 @@ from orchestrator.domain.errors import (
     InvalidParams,
 )
 from orchestrator.domain.event import EventType
-from orchestrator.domain.identity import Caller, Scope
+from orchestrator.domain.identity import Caller, Principal, Scope
 from orchestrator.domain.profile import OnTimeout, Profile
 from orchestrator.domain.thread import (
     Actor,
@@ -59,13 +59,16 @@ class Handoffs:
         self._context = context
         self._fleet = fleet
         self._waits = Waits(context, fleet)
+        self._last_paged: tuple[tuple[Principal, str], Thread] | None = None
 
     async def start(self, caller: Caller, request: HandoffRequest, key: str | None) -> HandoffResult:
         """Stores the handoff and queues it. Raises for an unknown profile, a bad folder, a refused chain."""
         if self._context.bus.stopping:
             raise Interrupted("the service is stopping: no new handoff is taken")
         check_size(request.message)
-        use = KeyUse.of(caller, "handoff", key, request)
+        # How long the caller waits, and from where it calls, is not part of the work.
+        work = [request.agent_profile, request.message, request.working_directory, request.model]
+        use = KeyUse.of(caller, "handoff", key, work)
         replayed = await self._replay(use)
         if replayed is not None:
             return replayed
@@ -167,13 +170,15 @@ class Handoffs:
 
     async def output(self, caller: Caller, handoff_id: str, offset: int) -> OutputPage:
         """One page of the answer from a character offset; of an open handoff, of what there is so far."""
-        thread = await self._context.store.read(lambda tx: self._waits.visible(tx, caller, handoff_id))
+        thread = await self._paged(caller, handoff_id)
         answer = thread.result if not thread.open else await self._waits.partial_of(thread)
         answer = answer or ""
         if not 0 <= offset <= len(answer):
             raise InvalidParams(f"offset {offset} lies outside the answer: 0 to {len(answer)}", path="offset")
         page = answer[offset : offset + OUTPUT_PAGE_CHARS]
         end = offset + len(page)
+        if end == len(answer):
+            self._last_paged = None
         return OutputPage(
             handoff_id=handoff_id,
             offset=offset,
@@ -182,6 +187,16 @@ class Handoffs:
             next_offset=end if end < len(answer) else None,
             partial=thread.open or bool((thread.result_facts or {}).get("partial")),
         )
+
+    async def _paged(self, caller: Caller, handoff_id: str) -> Thread:
+        """The thread, from memory while one who pages through its answer goes on: it never changes again."""
+        last = self._last_paged
+        if last is not None and last[0] == (caller.principal, handoff_id):
+            return last[1]
+        thread = await self._context.store.read(lambda tx: self._waits.visible(tx, caller, handoff_id))
+        if not thread.open:
+            self._last_paged = ((caller.principal, handoff_id), thread)
+        return thread
 
     async def list(
         self, caller: Caller, statuses: Sequence[Status] | None, before: str | None, limit: int

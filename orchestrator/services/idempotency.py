@@ -55,7 +55,9 @@ def once(
     if known is not None:
         if known.payload_sha256 != use.payload_sha256:
             raise DuplicateIdempotencyKey(
-                f"the idempotency key {use.key!r} was used for another request: take a new key",
+                f"the idempotency key {use.key!r} was used for another request"
+                + (f" ({known.thread_id})" if known.thread_id else "")
+                + ": take a new key",
                 thread_id=known.thread_id,
             )
         return msgspec.json.decode(known.response, type=kind), True

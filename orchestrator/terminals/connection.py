@@ -9,11 +9,12 @@ from contextlib import suppress
 import anyio
 from anyio.abc import TaskGroup
 
-from orchestrator.domain.errors import TerminalLost
+from orchestrator.domain.errors import TerminalFailure, TerminalLost
 from orchestrator.terminals.control import Control
 from orchestrator.terminals.tmux import COLUMNS, ROWS, TmuxServer
 
 TRIES = 3
+_END_SECONDS = 2.0
 
 
 class Connection:
@@ -45,10 +46,16 @@ class Connection:
     def open(self, tasks: TaskGroup) -> None:
         self._tasks = tasks
 
-    async def close(self) -> None:
+    async def close(self, *, end_server: bool) -> None:
+        """`end_server` where no agent lives: a server of nobody's is not left behind."""
         self._tasks = None
-        if self._control is not None:
-            await self._control.close()
+        control = self._control
+        if control is None:
+            return
+        with anyio.CancelScope(shield=True), anyio.move_on_after(_END_SECONDS), suppress(TerminalFailure):
+            if end_server:
+                await control.command("kill-server")
+        await control.close()
 
     async def control(self) -> Control:
         """The connection to a server that runs; makes both when they are not there."""

@@ -21,6 +21,8 @@ log = logging.getLogger("changeover.terminals")
 
 SWEEP_SECONDS = 30.0
 """How often the spools of working agents are read without a poke, in case one was lost."""
+CHECK_SECONDS = 1.0
+"""How often it is looked whether the FIFO is still there, while an agent is at work."""
 
 
 class TerminalFolder:
@@ -71,14 +73,21 @@ class Pokes:
             raise OSError(f"{self.path} is in the way of the service's FIFO: remove it")
         self._fd = os.open(self.path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
+    def stands(self) -> bool:
+        """Whether hooks still find this FIFO: any agent can remove it."""
+        try:
+            return os.path.samestat(self.path.lstat(), os.fstat(self._fd))
+        except FileNotFoundError:
+            return False
+
+    def close(self) -> None:
+        os.close(self._fd)
+
     async def run(self, on_poke: Callable[[set[str]], None]) -> None:
         """Calls `on_poke` with the ids that came in, until cancelled."""
         rest = b""
-        try:
-            while True:
-                await anyio.wait_readable(self._fd)
-                with suppress(BlockingIOError):
-                    *lines, rest = (rest + os.read(self._fd, 65536)).split(b"\n")
-                    on_poke({line.decode("ascii", "replace") for line in lines if line})
-        finally:
-            os.close(self._fd)
+        while True:
+            await anyio.wait_readable(self._fd)
+            with suppress(BlockingIOError):
+                *lines, rest = (rest + os.read(self._fd, 65536)).split(b"\n")
+                on_poke({line.decode("ascii", "replace") for line in lines if line})

@@ -73,7 +73,7 @@ class TmuxServer:
 
     def __init__(self, run_dir: Path, environ: Mapping[str, str]) -> None:
         self._environ = environ
-        self._tmux = shutil.which("tmux", path=environ.get("PATH")) or "tmux"
+        self._tmux = shutil.which("tmux", path=environ.get("PATH"))
         self._dir = run_dir
         self.socket = _socket_path(run_dir)
         self._conf = run_dir / "tmux.conf"
@@ -113,7 +113,7 @@ class TmuxServer:
         return await self._blocking(self._panes)
 
     def _argv(self) -> list[str]:
-        return [self._tmux, "-u", "-S", str(self.socket), "-f", str(self._conf)]
+        return [self._tmux or "tmux", "-u", "-S", str(self.socket), "-f", str(self._conf)]
 
     def _server(self) -> libtmux.Server:
         return libtmux.Server(socket_path=str(self.socket), config_file=str(self._conf), tmux_bin=self._tmux)
@@ -122,6 +122,8 @@ class TmuxServer:
         return await anyio.to_thread.run_sync(call, abandon_on_cancel=False)
 
     def _ensure(self) -> bool:
+        if self._tmux is None:
+            raise TerminalLost("tmux is not found on PATH: install it, on Debian with `apt-get install tmux`")
         self._dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.socket.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._conf.write_text(CONFIGURATION)

@@ -31,7 +31,7 @@ from orchestrator.terminals.environment import agent_environment
 from orchestrator.terminals.exits import exit_status
 from orchestrator.terminals.process import gone
 from orchestrator.terminals.programs import find_programs
-from orchestrator.terminals.spool import SWEEP_SECONDS, Pokes, TerminalFolder
+from orchestrator.terminals.spool import CHECK_SECONDS, SWEEP_SECONDS, Pokes, TerminalFolder
 from orchestrator.terminals.text import sound
 from orchestrator.terminals.tmux import COLUMNS, ROWS, SESSION, TAG, FoundPane, TmuxServer
 from orchestrator.terminals.typing import Typist
@@ -68,14 +68,15 @@ class TmuxTerminals:
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
             self._connection.open(tasks)
-            tasks.start_soon(self._pokes.run, self._poked)
+            tasks.start_soon(self._hear_pokes)
             tasks.start_soon(self._sweep)
             try:
                 yield
             finally:
-                await self._connection.close()
+                await self._connection.close(end_server=not self._agents)
                 tasks.cancel_scope.cancel()
                 self._tasks = None
+                self._pokes.close()
 
     def listen(self, listener: Callable[[AgentFact], None]) -> None:
         self._listener = listener
@@ -355,12 +356,36 @@ class TmuxTerminals:
             if agent is not None:
                 self._spawn(self._read_spool, agent)
 
+    async def _hear_pokes(self) -> None:
+        """Hears the hooks, by a new FIFO where the old one was removed."""
+        while True:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._pokes.run, self._poked)
+                await self._fifo_lost()
+                tasks.cancel_scope.cancel()
+            log.warning("the FIFO for hooks was removed and is made again: %s", self._pokes.path)
+            self._pokes.close()
+            self._pokes.open()
+            await self._read_working()
+
+    async def _fifo_lost(self) -> None:
+        while True:
+            await anyio.sleep(CHECK_SECONDS)
+            if self._working() and not self._pokes.stands():
+                return
+
+    def _working(self) -> list[RunningAgent]:
+        busy = (Activity.STARTING, Activity.WORKING, Activity.ASKING)
+        return [agent for agent in self._agents.values() if agent.activity in busy]
+
     async def _sweep(self) -> None:
         while True:
             await anyio.sleep(SWEEP_SECONDS)
-            for agent in list(self._agents.values()):
-                if agent.activity in (Activity.STARTING, Activity.WORKING, Activity.ASKING):
-                    await self._read_spool(agent)
+            await self._read_working()
+
+    async def _read_working(self) -> None:
+        for agent in self._working():
+            await self._read_spool(agent)
 
     async def _read_spool(self, agent: RunningAgent) -> None:
         async with agent.reading:
