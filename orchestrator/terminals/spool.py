@@ -19,7 +19,7 @@ from orchestrator.terminals.text import sound_fact
 
 log = logging.getLogger("changeover.terminals")
 
-SWEEP_SECONDS = 30.0
+SWEEP_SECONDS = 5.0
 """How often the spools of working agents are read without a poke, in case one was lost."""
 CHECK_SECONDS = 1.0
 """How often it is looked whether the FIFO is still there, while an agent is at work."""
