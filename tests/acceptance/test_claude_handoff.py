@@ -64,7 +64,7 @@ async def test_the_answer_comes_back_byte_for_byte(claude: ClaudeService) -> Non
     assert result.output == "  done; exactly `$HOME` %H \\n  "
     [request] = claude.requests(result.handoff_id)
     assert request["user"] == f"[handoff {result.handoff_id}]\n{message}"
-    assert claude.agent_windows() == []
+    eventually(lambda: not claude.agent_windows(), "its terminal is closed")
 
 
 @pytest.mark.promise("model-override")
