@@ -170,7 +170,7 @@ class Profiles(Protocol):
 class AgentSpec(msgspec.Struct, frozen=True, kw_only=True):
     """All that is needed to start one agent. `token` is the terminal's own credential, `url` the service's.
 
-    What reaches the agent of the service's own environment is decided by `terminals`; `env` is added to it.
+    What reaches the agent of the service's own environment is decided by `terminals`.
     """
 
     terminal_id: str
@@ -178,7 +178,6 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True):
     working_directory: str
     token: str
     url: str
-    env: dict[str, str] = {}
     name: str | None = None
     thread_id: str | None = None
 
@@ -270,7 +269,5 @@ class Terminals(Protocol):
     def attach_command(self, terminal_id: str) -> list[str]:
         """The argument vector with which a person looks at this terminal, in a view of its own."""
         ...
-
-    def uses_header(self, driver: str) -> bool: ...
 
     async def drivers(self) -> list[DriverInfo]: ...

@@ -21,7 +21,7 @@ class FactKind(StrEnum):
     READY = "ready"
     """The composer is there and nothing runs: text may be typed."""
     SUBMITTED = "submitted"
-    """The agent took a text as a turn. `text` or `text_sha256`, `turn`."""
+    """The agent took a text as a turn. `text`, `turn`."""
     ASKING = "asking"
     """A dialog is open. `question`, `question_id`."""
     ANSWERED = "answered"
@@ -50,7 +50,6 @@ class AgentFact(msgspec.Struct, frozen=True, kw_only=True):
     source: Source
     turn: str | None = None
     text: str | None = None
-    text_sha256: str | None = None
     late: bool = False
     """SUBMITTED: it is the text whose delivery was given up as uncertain."""
     answer: str | None = None

@@ -124,12 +124,6 @@ class NameTaken(Refused):
     code = "name_taken"
 
 
-class NotCompleted(Refused):
-    """The handoff has no result yet."""
-
-    code = "not_completed"
-
-
 class TerminalFailure(ChangeoverError):
     """The agent's terminal let the caller down. The base of what can go wrong between text and answer."""
 

@@ -2,7 +2,6 @@
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
 
 import msgspec
 
@@ -63,6 +62,3 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
 
     def valid(self, now: datetime) -> bool:
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
-
-
-JsonObject = dict[str, Any]

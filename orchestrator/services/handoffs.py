@@ -50,7 +50,6 @@ from orchestrator.wire import (
     WaitResponse,
 )
 
-_OPEN = (Status.PENDING, Status.ACCEPTED)
 _MAX_LISTED = 200
 
 

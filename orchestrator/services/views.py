@@ -7,7 +7,7 @@ import msgspec
 
 from orchestrator.domain.event import Event, EventType
 from orchestrator.domain.terminal import Delivery, Terminal
-from orchestrator.domain.thread import Message, Status, Thread
+from orchestrator.domain.thread import Message, Thread
 from orchestrator.wire import (
     OUTPUT_CAP_BYTES,
     DeliveryView,
@@ -199,7 +199,3 @@ def delivery_view(delivery: Delivery) -> DeliveryView:
         typed_at=delivery.typed_at,
         delivered_at=delivery.delivered_at,
     )
-
-
-def is_done(thread: Thread) -> bool:
-    return thread.status in (Status.COMPLETED, Status.CANCELLED)

@@ -158,9 +158,6 @@ class TmuxTerminals:
     def attach_command(self, terminal_id: str) -> list[str]:
         return self._server.attach_argv(terminal_id)
 
-    def uses_header(self, driver: str) -> bool:
-        return self._driver(driver).typing.header
-
     async def drivers(self) -> list[DriverInfo]:
         return await find_programs(self._drivers)
 
@@ -201,7 +198,6 @@ class TmuxTerminals:
         launch = driver.prepare(spec, folder.path)
         env = {
             **agent_environment(self._environ, driver.env_names, spec.profile.env),
-            **spec.env,
             "CHANGEOVER_TERMINAL": spec.terminal_id,
             "CHANGEOVER_URL": spec.url,
             "CHANGEOVER_TOKEN": spec.token,

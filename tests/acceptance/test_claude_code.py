@@ -66,7 +66,6 @@ class Agent:
                 working_directory=str(self.work),
                 token="the-token",
                 url=url,
-                env={},
             )
         )
         if ready:

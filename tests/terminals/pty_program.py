@@ -29,9 +29,7 @@ DEADLINE = 20.0
 def prepared(driver: Driver, folder: Path, command: list[str] | None = None) -> Launch:
     """The start of an agent whose profile says this `command`."""
     profile = Profile(name="worker", driver=driver.name, command=command or None)
-    spec = AgentSpec(
-        terminal_id="term_1", profile=profile, working_directory="/", token="secret", url="", env={}
-    )
+    spec = AgentSpec(terminal_id="term_1", profile=profile, working_directory="/", token="secret", url="")
     return driver.prepare(spec, folder)
 
 

@@ -25,7 +25,6 @@ def spec(**fields: Any) -> AgentSpec:
         working_directory="/",
         token="secret",
         url="http://127.0.0.1:1",
-        env={},
     )
 
 

@@ -25,7 +25,6 @@ def spec(**profile: Any) -> AgentSpec:
         working_directory="/",
         token="token",
         url="http://127.0.0.1:1",
-        env={},
     )
 
 

@@ -210,7 +210,7 @@ def test_screens_of_a_shell_tell_whether_it_waits(bash: RunningShell) -> None:
 def test_what_the_profile_asks_for_in_vain_is_said() -> None:
     def problems(profile: Profile) -> list[str]:
         said: list[str] = []
-        spec = AgentSpec(terminal_id="t", profile=profile, working_directory="/", token="", url="", env={})
+        spec = AgentSpec(terminal_id="t", profile=profile, working_directory="/", token="", url="")
         DRIVER.check(said, spec)
         return said
 
