@@ -57,6 +57,7 @@ REPORT_WAIT = 0.3  # for a terminal that does not answer where its cursor is
 
 SWITCHES = {
     "--never-ready": "starts, and never gets to its prompt",
+    "--stand-still": "reads nothing from its prompt on, until it gets SIGUSR1",
     "--no-bracketed-paste": "does not announce bracketed paste",
     "--no-hooks": "writes no events",
     "--version": "prints its version and ends",
@@ -876,7 +877,14 @@ class Agent:
         # that comes after `ready` is a bracketed one, and finds the prompt on the screen.
         write_all(1, "\x1b[6n")
         yield Wait(REPORT_WAIT, until="report")
+        if not self.options.has("--stand-still"):
+            self.journal.event("ready")
+            return
+        import signal  # not SIGSTOP: tmux wakes a pane's process that stops
+
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
         self.journal.event("ready")
+        signal.sigwait({signal.SIGUSR1})
 
     def begin(self, text: str) -> None:
         self.turns += 1
