@@ -3,8 +3,6 @@
 BIN := .venv/bin
 # The tests mostly wait for processes of their own.
 WORKERS := 3
-# What failed beside others is run once more alone, and named: on a busy machine a process can miss its time.
-AGAIN := echo "Once more, alone, what failed beside others:"; $(BIN)/pytest --last-failed --last-failed-no-failures none
 
 setup:
 	@.ci/setup
@@ -15,8 +13,7 @@ demo: setup
 
 # All that needs Python and tmux.
 test: setup
-	@$(BIN)/pytest -n $(WORKERS) --dist loadfile -m "not cli_agents and not bench" || \
-		{ $(AGAIN) -m "not cli_agents and not bench"; }
+	@$(BIN)/pytest -n $(WORKERS) --dist loadfile -m "not cli_agents and not bench"
 	@echo "Left to 'make check': tests with real agent CLIs (cli_agents), formatting, lint, types, imports."
 
 # Every gate: `make test`, and what it leaves out.
@@ -26,8 +23,7 @@ check: setup
 	@$(BIN)/pyright
 	@$(BIN)/lint-imports --no-logo
 	@$(MAKE) --no-print-directory test
-	@$(BIN)/pytest -n $(WORKERS) --dist loadfile -m "cli_agents and not bench" || \
-		{ $(AGAIN) -m "cli_agents and not bench"; }
+	@$(BIN)/pytest -n $(WORKERS) --dist loadfile -m "cli_agents and not bench"
 
 # Measures, prints ratios, and writes .bench/latest.json.
 bench: setup
