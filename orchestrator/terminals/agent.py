@@ -59,6 +59,9 @@ class RunningAgent:
             self.activity = self._resume
         elif kind in (FactKind.READY, FactKind.TURN_ENDED, FactKind.TURN_FAILED):
             self.activity = Activity.IDLE
+            # What ends was begun, though its submit event was lost, as in a spool that the agent removed.
+            if fact.turn is not None and all(fact.turn != each.turn for each in self.submitted):
+                self.submitted.append(fact)
         self.wake()
 
     def forget_submitted(self, turns: Collection[str]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.domain.errors import DuplicateIdempotencyKey
-from tests.live import LiveService, eventually, hand_off
+from tests.live import LiveService, delivered, eventually, hand_off, start_agent
 
 pytestmark = pytest.mark.anyio
 
@@ -93,3 +93,21 @@ def test_a_fifo_is_no_profile(tmp_path: Path) -> None:
         checked = changeover(service, "profiles", "check", str(tmp_path / "fifo.md"))
     assert checked.returncode == 1
     assert "no regular file" in checked.stdout + checked.stderr
+
+
+@pytest.mark.promise("spool", "submit-proof")
+async def test_the_end_of_a_turn_whose_begin_was_lost_tells_that_its_text_was_taken(
+    shared: LiveService,
+) -> None:
+    async with shared.client() as client:
+        agent = await start_agent(shared, client, "shell", "half-heard")
+        folder = shared.home / "terminals" / agent.terminal_id
+        spool = folder / "spool"
+        spool.rename(folder / "aside")
+        spool.touch()  # so that the hook can't write what it has to say
+        text = 'until [ -d "$CHANGEOVER_SPOOL" ]; do sleep 0.05; done; echo told'
+        sent = await client.send_text("half-heard", text)
+        eventually((folder / "tasks" / "1.out").exists, "the task runs")
+        spool.unlink()
+        (folder / "aside").rename(spool)
+        assert (await delivered(client, sent)).turn == "1"
