@@ -33,4 +33,4 @@ bench: setup
 lock: setup
 	@$(BIN)/python -m pip install --quiet uv
 	@$(BIN)/uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --upgrade \
-		--generate-hashes --no-emit-index-url --no-emit-find-links --no-header --quiet -o requirements.lock
+		--generate-hashes --no-header --quiet -o requirements.lock
